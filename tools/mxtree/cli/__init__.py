@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command table: one module a command; each imports what it needs only when it runs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated
+
+import typer
+
+from mxtree import __version__
+
+#: Commands in the order of `mxtree --help`: the order in which a newcomer meets them.
+COMMANDS = (
+    "build",
+    "verify",
+    "status",
+    "fetch",
+    "install",
+    "wheel",
+    "test",
+    "lint",
+    "doctor",
+)
+
+app = typer.Typer(
+    name="mxtree",
+    help="Turn pinned upstream releases and patch series into one verified training tree.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        print(f"mxtree {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    pass
+
+
+for _name in COMMANDS:
+    importlib.import_module(f"mxtree.cli.{_name}").register(app)

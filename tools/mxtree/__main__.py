@@ -10,7 +10,7 @@ from mxtree.errors import ExitCode, FatalError
 
 def main() -> int:
     """Run the command line and return its exit status."""
-    from mxtree.cli import app  # noqa: PLC0415  keeps `python -m mxtree` importable without typer
+    from mxtree.cli import app
 
     try:
         status = app(standalone_mode=False)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The git work tree of one upstream inside a tree: self-contained, movable, plain git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from mxtree.git import git
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BRANCH = "mxtree"
+
+
+def create(path: Path, objects_of: Path) -> None:
+    """Make an empty repository at ``path`` that has every object of the repository ``objects_of``.
+
+    Objects are hard links (copies across file systems): no path into the cache is recorded, so the
+    tree survives a cleared cache and being moved.
+    """
+    git("init", "--quiet", "--template=", f"--initial-branch={BRANCH}", path)
+    # The user's own git works here later; a global autocrlf would show every file as changed.
+    git("config", "core.autocrlf", "false", cwd=path)
+    _link_tree(objects_of / "objects", path / ".git" / "objects")
+    shallow = objects_of / "shallow"
+    if shallow.is_file():
+        shutil.copyfile(shallow, path / ".git" / "shallow")
+
+
+def check_out(path: Path, *, base: str, tag: str, head: str) -> None:
+    """Point the branch at ``head``, the tag at ``base``, and write the files of ``head``."""
+    refs = f"create refs/heads/{BRANCH} {head}\ncreate refs/tags/{tag} {base}\n"
+    git("update-ref", "--stdin", cwd=path, stdin=refs.encode())
+    git("read-tree", "--reset", "-u", head, cwd=path)
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                _link_tree(source / entry.name, target / entry.name)
+            elif not entry.name.startswith("tmp_"):
+                _link(source / entry.name, target / entry.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

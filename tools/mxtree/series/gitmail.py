@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Let git read a mail that this package does not read itself."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from mxtree.errors import FatalError
+from mxtree.git import GitError, git
+from mxtree.series.mail import Mail, strip_space
+
+
+def read_with_git(raw: bytes, path: Path) -> Mail:
+    """Return what `git mailsplit` and `git mailinfo` make of one patch file.
+
+    ``author`` carries the date as written, for display only. Raises `FatalError` naming ``path``
+    when the file is not exactly one mail with an author and a subject.
+    """
+    with tempfile.TemporaryDirectory(prefix="mxtree-mail-") as folder:
+        where = Path(folder)
+        try:
+            split = ["--mboxrd", "--keep-cr", "-b", "-d4", f"-o{where}"]
+            count = int(git("mailsplit", *split, "--", stdin=raw))
+        except GitError as error:
+            raise _unreadable(path, error.details) from error
+        if count != 1:
+            raise FatalError(
+                f"{path} holds {count} mails; a patch file is one mail",
+                hint="put each into a file of its own, and name each in series",
+            )
+        return _read_one(path, where)
+
+
+def _read_one(path: Path, where: Path) -> Mail:
+    mail, message, diff = where / "0001", where / "message", where / "diff"
+    options = ("-k", "-u", "--encoding=UTF-8", "--no-scissors", "--quoted-cr=nowarn")
+    try:
+        info = git("mailinfo", *options, message, diff, stdin=mail.read_bytes())
+    except GitError as error:
+        raise _unreadable(path, error.details) from error
+    pairs = [line.partition(b": ")[::2] for line in info.split(b"\n") if line]
+    subject = b"\n".join(value for name, value in pairs if name == b"Subject")
+    found = dict(pairs)
+    absent = [key for key in ("Author", "Email", "Date", "Subject") if not found.get(key.encode())]
+    if absent:
+        raise _unreadable(path, [f"git finds no {', '.join(absent)} in its header"])
+    return Mail(
+        author=b"%s <%s> %s" % (found[b"Author"], found[b"Email"], found[b"Date"]),
+        message=strip_space(subject + b"\n\n" + message.read_bytes()),
+        diff=diff.read_bytes(),
+        diff_line=0,
+    )
+
+
+def _unreadable(path: Path, details: list[str] | tuple[str, ...]) -> FatalError:
+    return FatalError(
+        f"git cannot read {path} as a patch mail",
+        details=details,
+        hint="write the patch with `git format-patch` (docs/reference/patch-format.md has the flags)",
+    )

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A malformed thing at a line of a file, and what makes it right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mxtree.errors import ExitCode, FatalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: Lines of problems that one error shows; `mxtree lint` shows all of them.
+_SHOWN = 20
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One finding: where (line 0 is the file or folder as a whole), what, and the fix."""
+
+    path: Path
+    line: int
+    message: str
+    fix: str
+    rule: str
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}" if self.line else str(self.path)
+        return f"{where}: {self.message} ({self.fix})"
+
+
+def refuse(directory: Path, problems: Sequence[Problem]) -> None:
+    """Raise `FatalError` with every problem at file:line; do nothing when there is none."""
+    if not problems:
+        return
+    count = len(problems)
+    lines = [str(problem) for problem in sorted(problems)]
+    if count > _SHOWN:
+        lines = [*lines[:_SHOWN], f"and {count - _SHOWN} more"]
+    raise FatalError(
+        f"the series in {directory} has {count} {'problem' if count == 1 else 'problems'}",
+        details=lines,
+        hint="fix what is named above; `mxtree lint` checks the whole of patches/ in one pass",
+        code=ExitCode.USAGE,
+    )

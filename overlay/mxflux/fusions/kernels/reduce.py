@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixed-order sum of per-program partials: no atomics, so the same inputs always give the same bits."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def reduce_partials_kernel(
+    partial_ptr, out0_ptr, out1_ptr, out2_ptr, parts, columns, blocks,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, FP64: tl.constexpr,
+):  # fmt: skip
+    """partial [K, parts, columns] fp32 -> out_k [columns], K of the three outputs; program = (k, block)."""
+    ACC: tl.constexpr = tl.float64 if FP64 else tl.float32
+    pid = tl.program_id(0)
+    k = pid // blocks
+    cols = (pid % blocks) * BLOCK_C + tl.arange(0, BLOCK_C)
+    ok = cols < columns
+    base = tl.cast(k, tl.int64) * parts * columns
+    total = tl.zeros([BLOCK_P, BLOCK_C], ACC)
+    for start in tl.range(0, parts, BLOCK_P):
+        part = start + tl.arange(0, BLOCK_P)
+        at = base + tl.cast(part, tl.int64)[:, None] * columns + cols[None, :]
+        keep = (part < parts)[:, None] & ok[None, :]
+        total += tl.load(partial_ptr + at, mask=keep, other=0.0)
+    result = tl.sum(total, axis=0)
+    if k == 0:
+        tl.store(out0_ptr + cols, result.to(out0_ptr.dtype.element_ty), mask=ok)
+    elif k == 1:
+        tl.store(out1_ptr + cols, result.to(out1_ptr.dtype.element_ty), mask=ok)
+    else:
+        tl.store(out2_ptr + cols, result.to(out2_ptr.dtype.element_ty), mask=ok)

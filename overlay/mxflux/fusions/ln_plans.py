@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks and launch geometry shared by LN-modulate with and without the gated residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mxflux.fusions import checks, tables
+from mxflux.fusions.kernels.ln_modulate import (
+    ln_modulate_backward_kernel,
+    ln_modulate_forward_kernel,
+)
+from mxflux.fusions.launch import Launch
+from mxflux.fusions.reduction import reduce_configuration, reduction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class ForwardPlan:
+    """Size of the outputs and of mean and rstd, and the launch."""
+
+    shape: tuple[int, ...]
+    rows: int
+    acc: torch.dtype
+    launch: Launch
+
+
+@dataclass(frozen=True)
+class BackwardPlan:
+    """Sizes of the input gradient and of the partials, the launch and the sum of the partials."""
+
+    shape: tuple[int, ...]
+    partial: tuple[int, ...]
+    acc: torch.dtype
+    launch: Launch
+    reduce: Launch
+
+
+def hidden_problem(name: str, x: Tensor) -> str | None:
+    """A hidden state [S, B, H]."""
+    if x.dim() != 3:
+        return checks.expect(f"{name} shape", list(x.shape), "[S, B, H]")
+    return checks.first(checks.floating(name, x), checks.hidden(name, x.shape[2]))
+
+
+def like_problem(name: str, tensor: Tensor, x: Tensor) -> str | None:
+    """A tensor with the shape, dtype and device of x."""
+    return checks.first(
+        checks.shape(name, tensor, tuple(x.shape)),
+        checks.same_dtype(name, tensor, "x", x),
+        checks.same_device(name, tensor, x),
+    )
+
+
+def modulation_problem(names: Sequence[str], tensors: Sequence[Tensor], x: Tensor) -> str | None:
+    """scale, shift, gate [B, H] of one dtype: x's or fp32; any row stride (chunks of one projection)."""
+    for name, tensor in zip(names, tensors, strict=True):
+        found = checks.first(
+            checks.shape(name, tensor, tuple(x.shape[1:])),
+            checks.parameter_dtype(name, tensor, x),
+            checks.same_dtype(name, tensor, names[0], tensors[0]),
+            checks.same_device(name, tensor, x),
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def forward_plan(
+    x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor, eps: float,
+    config: dict[str, int], *, gated: bool,
+) -> ForwardPlan:  # fmt: skip
+    """Launch(x, y, gate, scale, shift, h, out, mean, rstd) in one configuration."""
+    seq, batch, _ = x.shape
+    splits, iterations, fixed = _split(config, x, gated)
+    scalars = (
+        *x.stride()[:2], *y.stride()[:2], gate.stride(0), scale.stride(0), shift.stride(0),
+        seq, batch, splits, iterations, eps,
+    )  # fmt: skip
+    kernel = ln_modulate_forward_kernel
+    launch = Launch(kernel, splits * batch, scalars, fixed, config["num_warps"])
+    return ForwardPlan(tuple(x.shape), seq * batch, accumulator(x), launch)
+
+
+def backward_plan(
+    grads: tuple[Tensor, Tensor], h: Tensor, y: Tensor, gate: Tensor, scale: Tensor,
+    config: dict[str, int], *, gated: bool,
+) -> BackwardPlan:  # fmt: skip
+    """Launch(g, dh, h, y, gate, scale, mean, rstd, dx, dy, partial) in one configuration, and the sum."""
+    seq, batch, width = h.shape
+    splits, iterations, fixed = _split(config, h, gated)
+    scalars = (
+        *(stride for tensor in (*grads, h, y) for stride in tensor.stride()[:2]),
+        gate.stride(0), scale.stride(0), seq, batch, splits, iterations,
+    )  # fmt: skip
+    kernel = ln_modulate_backward_kernel
+    launch = Launch(kernel, splits * batch, scalars, fixed, config["num_warps"])
+    outputs = 3 if gated else 2
+    columns = batch * width
+    reduce = reduction(
+        reduce_configuration(h, splits, columns), outputs, splits, columns, fp64=fixed["FP64"]
+    )
+    partial = (outputs, splits, batch, width)
+    return BackwardPlan(tuple(h.shape), partial, accumulator(h), launch, reduce)
+
+
+def accumulator(x: Tensor) -> torch.dtype:
+    """The dtype of all arithmetic, of mean, rstd and of partials."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def configuration(op: str, x: Tensor) -> dict[str, int]:
+    """The tabulated configuration of `op` for x's device."""
+    arch = tables.architecture(x.device)
+    return tables.configuration(arch, op, x.shape[2], x.shape[0] * x.shape[1])
+
+
+def _split(config: dict[str, int], x: Tensor, gated: bool) -> tuple[int, int, dict[str, Any]]:
+    """Programs a sample, iterations a program, and the compile-time arguments.
+
+    config["programs"] is the number for the whole batch: with B = 1 one sample gets them all.
+    """
+    seq, batch, width = x.shape
+    blocks = -(-seq // config["BLOCK_R"])
+    splits = min(max(1, config["programs"] // max(1, batch)), blocks)
+    iterations = -(-blocks // max(1, splits))
+    chunk = min(config["CHUNK"], 1 << (width - 1).bit_length())
+    fixed = {
+        "H": width,
+        "CHUNK": chunk,
+        "CHUNKS": -(-width // chunk),
+        "BLOCK_R": config["BLOCK_R"],
+        "GATED": gated,
+        "STAGES": config["STAGES"],
+        "FP64": x.dtype == torch.float64,
+    }
+    return splits, iterations, fixed

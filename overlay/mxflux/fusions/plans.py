@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans: everything about a call that its signature fixes, worked out and checked once a signature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+Plan = TypeVar("Plan")
+LIMIT = 1024
+"""Signatures kept an op. Training has a handful; a server with free shapes must not grow without bound."""
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class Plans(Generic[Plan]):
+    """signature -> plan; thread-safe, since a plan is immutable and dict operations are atomic."""
+
+    def __init__(self) -> None:
+        self._plans: dict[Hashable, Plan] = {}
+
+    def get(self, key: Hashable, make: Callable[..., Plan], *args: Any) -> Plan:
+        """The plan of `key`, made (and its arguments checked) by make(*args) on first sight."""
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = make(*args)
+            if len(self._plans) >= LIMIT:
+                self._plans.clear()
+            self._plans[key] = plan
+        return plan
+
+
+def signature(*tensors: torch.Tensor) -> tuple[Hashable, ...]:
+    """What a plan may depend on: shape, strides, dtype and device of every tensor."""
+    return tuple([(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+
+
+def dispatched(*tensors: torch.Tensor) -> bool:
+    """Whether the registered op must run, because a tracer, a dispatch mode or a tensor subclass watches.
+
+    Otherwise the same launch runs straight from an autograd.Function: the dispatcher's Python layers cost
+    20 us a call, most of a small kernel's time.
+    """
+    if torch.compiler.is_compiling():
+        return True
+    if torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    return any(type(t) not in _PLAIN for t in tensors)
+
+
+def differentiable(*tensors: torch.Tensor) -> bool:
+    """Whether autograd must record this call."""
+    return torch.is_grad_enabled() and any([t.requires_grad for t in tensors])

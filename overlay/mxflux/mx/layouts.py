@@ -203,7 +203,9 @@ class AiterA6W6(Layout):
         first = used[..., :A6W6_PLANE].reshape(*grid, 16)
         last = used[..., A6W6_PLANE:].reshape(*grid, 8)
         blocks = torch.cat((first, last), -1).permute(0, 2, 4, 1, 3, 5)
-        return blocks.reshape(down * A6W6_ROWS, -1)[:rows, :size].contiguous()
+        return blocks.reshape(down * A6W6_ROWS, (across - A6W6_GUARD) * 96)[
+            :rows, :size
+        ].contiguous()
 
     def _scale(self, scales: torch.Tensor) -> torch.Tensor:
         rows, groups = scales.shape
@@ -218,7 +220,9 @@ class AiterA6W6(Layout):
         down, across = self.tiles(rows, groups * BLOCK)
         used = scale.reshape(down, across, A6W6_SCALE)[:, : across - A6W6_GUARD]
         tiles = used.reshape(down, across - A6W6_GUARD, 2, 4, 16, 8).permute(0, 2, 5, 4, 1, 3)
-        return tiles.reshape(down * A6W6_ROWS, -1)[:rows, :groups].contiguous()
+        return tiles.reshape(down * A6W6_ROWS, (across - A6W6_GUARD) * 4)[
+            :rows, :groups
+        ].contiguous()
 
 
 LAYOUTS: dict[str, Layout] = {

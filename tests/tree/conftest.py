@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Negative controls, and the proof that the tree under test is what runs (see support/)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support import origin
+from support.control import (  # noqa: F401  hooks
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_runtest_makereport,
+)
+
+
+def pytest_report_header() -> list[str]:
+    """Say which code is under test."""
+    return origin.describe()
+
+
+def pytest_sessionstart() -> None:
+    """Stop before the first test when another tree would be tested."""
+    try:
+        origin.check_importable()
+    except origin.WrongTreeError as error:
+        pytest.exit(str(error), returncode=4)
+
+
+@pytest.fixture(autouse=True)
+def _code_under_test() -> Iterator[None]:
+    """Fail the test that made the process import other code than the tree's."""
+    yield
+    origin.check_imported()

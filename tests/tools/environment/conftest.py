@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees to install and environments to install them into."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from environment_trees import make_tree
+
+
+@pytest.fixture(autouse=True)
+def _no_user_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MXTREE_PYTHON", "MXTREE_OFFLINE", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tree from the index that no test changes; its path has spaces and an umlaut."""
+    return make_tree(tmp_path_factory.mktemp("a träe with spaces") / "default")
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """Return the interpreter of a new environment that has nothing, not even pip."""
+    folder = tmp_path / "bare environment"
+    command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update", "--no-pip"]
+    subprocess.run([*command, "--no-setuptools", folder], check=True)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def pip_python(tmp_path: Path) -> Path:
+    """Return the interpreter of a new environment that has pip alone."""
+    folder = tmp_path / "environment with pip"
+    command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update"]
+    subprocess.run([*command, folder], check=True)
+    return folder / "bin" / "python"

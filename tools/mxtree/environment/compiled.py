@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TransformerEngine's compiled parts: separate packages, which the tree does not bring along."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mxtree.errors import ExitCode, FatalError
+
+if TYPE_CHECKING:
+    from mxtree.environment.interpreter import Installed, Interpreter
+
+#: Distributions of compiled parts: NVIDIA's core and bindings, and what ROCm's fork calls them.
+NAMES = (
+    "transformer-engine-cu12",
+    "transformer-engine-cu13",
+    "transformer-engine-rocm",
+    "transformer-engine-rocm7",
+    "transformer-engine-torch",
+)
+
+# The core packages whose version TransformerEngine compares with its own when it is imported.
+_COMPARED = ("transformer-engine-cu12", "transformer-engine-cu13")
+
+# Loads the file alone: importing the package would load the C++ library before the question.
+_CHECK = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("checked", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.sanity_checks_for_pypi_installation()
+"""
+
+
+def present(target: Interpreter) -> list[Installed]:
+    """Return the compiled parts that are installed."""
+    return [target.distributions[name] for name in NAMES if name in target.distributions]
+
+
+def check_versions(target: Interpreter) -> None:
+    """Run TransformerEngine's own comparison of versions, which it makes when it is imported.
+
+    Raises `FatalError` when it refuses: its Python part and its compiled core have to have equal
+    versions, and upstream compares the local part too.
+    """
+    location = target.modules.get("transformer_engine")
+    if location is None or not any(name in target.distributions for name in _COMPARED):
+        return
+    file = Path(location).parent / "common" / "__init__.py"
+    env = {**os.environ, "NVTE_PROJECT_BUILDING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env.pop("NVTE_RELEASE_BUILD", None)
+    process = subprocess.run(
+        [target.python, "-c", _CHECK, file], env=env, capture_output=True, text=True, check=False
+    )
+    if process.returncode:
+        raise FatalError(
+            "TransformerEngine's own check refuses the versions that are installed",
+            details=process.stderr.strip().splitlines()[-1:],
+            hint="install the compiled parts of the tree's version; when only the local part "
+            "(+mxtree...) differs: mxtree install --public-version",
+            code=ExitCode.CHECK_FAILED,
+        )

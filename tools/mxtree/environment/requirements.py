@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packages that a tree needs around it."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from packaging.requirements import Requirement
+
+#: Packages that belong to the machine: in an existing environment they are never touched.
+MACHINE_OWNED = frozenset({"torch", "triton"})
+
+FILE = resources.files("mxtree.environment") / "requirements.txt"
+
+
+def read() -> list[Requirement]:
+    """Return the requirements in the order of the file."""
+    lines = (line.split("#", 1)[0].strip() for line in FILE.read_text("utf-8").splitlines())
+    return [Requirement(line) for line in lines if line]

@@ -97,24 +97,27 @@ def _commit_of_tag(repo: Path, place: str, release: Release, source: Source) -> 
 
 def _ask_for_tag(place: str, release: Release) -> str:
     _refuse_offline(place, f"of the tag {release.tag}")
-    name = f"refs/tags/{release.tag}"
     try:
-        listing = git(
-            *("ls-remote", "--end-of-options", place, name, name + "^{}"), env=transport_env()
-        )
+        commit = commit_of_remote_tag(place, release.tag)
     except GitError as error:
         raise FatalError(
             f"{place} cannot be read", details=error.details, code=ExitCode.COULD_NOT_CHECK
         ) from error
-    rows = [line.split("\t") for line in listing.decode().splitlines()]
-    ids = {row[1]: row[0] for row in rows}
-    if name not in ids:
+    if commit is None:
         raise FatalError(
             f"{place} has no tag {release.tag}, and upstreams.toml pins no commit for it",
             hint="name the commit: --source git:URL@COMMIT",
             code=ExitCode.COULD_NOT_CHECK,
         )
-    return ids.get(name + "^{}", ids[name])
+    return commit
+
+
+def commit_of_remote_tag(place: str, tag: str) -> str | None:
+    """Return the commit of a tag, None when there is no such tag; raises `GitError`."""
+    name = f"refs/tags/{tag}"
+    listing = git("ls-remote", place, name, name + "^{}", env=transport_env()).decode()
+    ids = {name: oid for oid, name in (line.split("\t") for line in listing.splitlines())}
+    return ids.get(name + "^{}") or ids.get(name)
 
 
 def _refuse_offline(place: str, commit: str) -> None:

@@ -14,12 +14,13 @@ from mxtree.upstreams.toml_lines import key_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pydantic_core import ErrorDetails
 
     from mxtree.project import Project
 
-_SUFFIX: Mapping[str, str] = {"sdist": ".tar.gz", "wheel": "-none-any.whl"}
+SUFFIXES: Mapping[str, str] = {"sdist": ".tar.gz", "wheel": "-none-any.whl"}
 
 
 def _text(pattern: str) -> StringConstraints:
@@ -71,10 +72,21 @@ def load_upstreams(project: Project) -> Upstreams:
     path = project.upstreams_file
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
     except OSError as error:
         raise FatalError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except UnicodeDecodeError as error:
+        raise FatalError(f"{path} is not UTF-8: {error}") from error
+    return parse_upstreams(text, path)
+
+
+def parse_upstreams(text: str, path: Path) -> Upstreams:
+    """Return what the text of an `upstreams.toml` pins; ``path`` is for messages.
+
+    Raises `FatalError` as `load_upstreams` does.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise FatalError(f"{path} is not TOML: {error}") from error
     lines = key_lines(text)
     try:
@@ -128,7 +140,7 @@ def _inconsistencies(document: _Document, lines: Mapping[tuple[str, ...], int]) 
             near = ", ".join(nearest(upstream.default, upstream.release))
             message = f"{upstream.default!r} is no release below; nearest: {near}"
             yield _problem((*key, "default"), message, lines)
-        suffix = _SUFFIX[upstream.packaging]
+        suffix = SUFFIXES[upstream.packaging]
         for version, release in upstream.release.items():
             if not release.file.endswith(suffix) or version not in release.file:
                 message = f"{release.file!r} is not the {upstream.packaging} of {version}"

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stack of joint and single blocks, with its quantization context and recomputation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from megatron.core import recompute as megatron_recompute
+from megatron.core import tensor_parallel
+from megatron.core.transformer.transformer_block import TransformerBlock
+
+from .precision import get_fp8_context, get_layer_context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from .rope import RotaryTable
+
+Streams = tuple["Tensor", "Tensor | None"]
+
+
+class FluxTransformerBlock(TransformerBlock):
+    """Megatron's TransformerBlock (construction, checkpoint keys) with Flux's forward."""
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        context: Tensor,
+        conditioning: Tensor,
+        table: RotaryTable,
+    ) -> Tensor:
+        """Run all blocks: image [S_img,B,H], text [S_txt,B,H] -> [S_txt+S_img,B,H].
+
+        ``conditioning`` is [B,H], ``table`` covers [text; image].
+        """
+        streams: Streams = (hidden_states, context)
+        step = self._chunk_length()
+        with self.offload_context, get_fp8_context(self.config):
+            for start in range(0, len(self.layers), step):
+                chunk = self._chunk(start, min(start + step, len(self.layers)), table)
+                if self._recomputes(start):
+                    streams = self._checkpoint(chunk, streams, conditioning)
+                else:
+                    streams = chunk(*streams, conditioning)
+        return streams[0]
+
+    def _chunk(self, start: int, stop: int, table: RotaryTable) -> Callable[..., Streams]:
+        def run(hidden: Tensor, context: Tensor | None, conditioning: Tensor) -> Streams:
+            for layer in self.layers[start:stop]:
+                with get_layer_context(self.config, layer.layer_number - 1):
+                    hidden, context = layer(hidden, context, conditioning, table)
+            return hidden, context
+
+        return run
+
+    def _chunk_length(self) -> int:
+        uniform = self._recomputes_full() and self.config.recompute_method == "uniform"
+        return int(self.config.recompute_num_layers) if uniform else 1
+
+    def _recomputes_full(self) -> bool:
+        return bool(self.training and self.config.recompute_granularity == "full")
+
+    def _recomputes(self, start: int) -> bool:
+        if not self._recomputes_full():
+            return False
+        return self.config.recompute_method == "uniform" or start < self.config.recompute_num_layers
+
+    def _checkpoint(
+        self, chunk: Callable[..., Streams], streams: Streams, conditioning: Tensor
+    ) -> Streams:
+        distribute = self.config.distribute_saved_activations
+        quantized = self.config.fp8 or self.config.fp4 or self.config.fp6
+        if quantized and self.config.transformer_impl != "local":
+            # TE's own checkpoint also replays its quantization state.
+            out: Streams = megatron_recompute.te_checkpoint(
+                chunk,
+                distribute,
+                tensor_parallel.random.get_cuda_rng_tracker,
+                self.pg_collection.tp,
+                *streams,
+                conditioning,
+            )
+        else:
+            out = tensor_parallel.checkpoint(chunk, distribute, *streams, conditioning)
+        return out

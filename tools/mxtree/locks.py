@@ -24,17 +24,18 @@ DEFAULT_TIMEOUT_S = 30.0
 
 
 @contextmanager
-def hold(target: Path, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Iterator[None]:
+def hold(target: Path, *, timeout_s: float | None = None) -> Iterator[None]:
     """Hold the lock of ``target`` (a file or folder, existing or not) while the body runs.
 
-    The lock file is ``<target>.lock`` beside the target, so that replacing the target keeps it.
+    The lock file is ``.<target>.lock`` beside the target, so that replacing the target keeps it.
     The operating system drops the lock when the process dies, also by SIGKILL. Raises
-    `FatalError` naming the holder when it is still taken after ``timeout_s`` seconds.
+    `FatalError` naming the holder when it is still taken after ``timeout_s``
+    (`DEFAULT_TIMEOUT_S`) seconds.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.with_name(target.name + ".lock")
-    holder = target.with_name(target.name + ".lock.holder")
-    lock = FileLock(path, timeout=timeout_s)
+    path = target.with_name(f".{target.name}.lock")
+    holder = target.with_name(f".{target.name}.lock.holder")
+    lock = FileLock(path, timeout=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
     try:
         lock.acquire()
     except Timeout as error:

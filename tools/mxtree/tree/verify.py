@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -75,7 +76,8 @@ def _check_upstream(tree: Path, name: str, record: UpstreamRecord) -> Iterator[D
         return
     yield from _check_commits(repository, name, record)
     expected = dict(_parse_ls_tree(listed.stdout))
-    present = set(walk(repository))
+    # An sdist brings an egg-info folder: what upstream ships counts even where its name is ignored.
+    present = set(walk(repository)) | {p for p in expected if os.path.lexists(repository / p)}
     yield from _named_sets(name, expected.keys(), present)
     for path in expected.keys() & present:
         file = repository / path

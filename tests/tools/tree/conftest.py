@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+
 from mxtree.git import git, git_text
 from mxtree.project import Project
 
@@ -92,11 +94,11 @@ def _commit(repository: Path, message: str) -> str:
 def write_series(repository: Path, base: str, directory: Path) -> None:
     """Write the commits after ``base`` as a series with git's own format-patch."""
     directory.mkdir(parents=True)
-    options = (
+    options = shlex.split(
         "--pretty=mboxrd --keep-subject --always --binary --full-index --zero-commit"
         " --no-signature --no-stat --no-cover-letter --no-attach --no-thread --no-to --no-cc"
         " --no-add-header --no-notes --no-base --no-signoff --no-numbered"
-    ).split()
+    )
     names = git("format-patch", *options, "-o", directory, base, cwd=repository).decode()
     listed = [name.rpartition("/")[2] for name in names.splitlines()]
     (directory / "series").write_text("".join(f"{name}\n" for name in listed))

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+
 from mxtree import locks
 from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text
@@ -186,7 +187,7 @@ def test_a_patch_that_does_not_apply_leaves_the_old_tree(project: Project, out: 
 
 def test_a_version_without_a_series_is_refused(project: Project, out: Path) -> None:
     shutil.rmtree(project.series_dir("megatron-lm", "1.0"))
-    with pytest.raises(FatalError, match="no patch series for megatron-lm 1.0"):
+    with pytest.raises(FatalError, match=r"no patch series for megatron-lm 1\.0"):
         _build(project, out)
     assert not out.exists()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mxtree.errors import FatalError
 from mxtree.tree.files import FileEntry, copy_files, digest, scan
 

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
 from mxtree.tree import swap
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+
 from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text
 from mxtree.tree.build import BuildRequest, build

@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from environment_trees import make_tree
 
+from mxtree.environment import requirements, venv
+
 
 @pytest.fixture(autouse=True)
 def _no_user_settings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +44,14 @@ def pip_python(tmp_path: Path) -> Path:
     command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update"]
     subprocess.run([*command, folder], check=True)
     return folder / "bin" / "python"
+
+
+@pytest.fixture
+def no_requirements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let new environments of this Python version need nothing; return the list."""
+    listed = tmp_path / "requirements.txt"
+    listed.write_text("# nothing\n")
+    monkeypatch.setattr(requirements, "FILE", listed)
+    monkeypatch.setattr(venv, "DEFAULT_VERSION", f"{sys.version_info[0]}.{sys.version_info[1]}")
+    monkeypatch.setattr(venv, "find_python", lambda: sys.executable)
+    return listed

@@ -14,13 +14,21 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import origin
+from support import control, origin
 from support.control import (  # noqa: F401  hooks
     pytest_addoption,
     pytest_collection_modifyitems,
-    pytest_configure,
     pytest_runtest_makereport,
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The upstreams' own warnings are not ours to fix; all others stay errors."""
+    control.pytest_configure(config)
+    for category in ("DeprecationWarning", "FutureWarning", "UserWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore::{category}:megatron")
+    argparse_kwargs = "'(type|choices|metavar)' is deprecated as of Python 3.12"
+    config.addinivalue_line("filterwarnings", f"ignore:{argparse_kwargs}:DeprecationWarning")
 
 
 def pytest_report_header() -> list[str]:

@@ -57,7 +57,7 @@ def check_importable() -> None:
         path = locate(name)
         if path is None and name != "megatron.core":
             continue
-        if path is None or not path.is_relative_to(root / folder):
+        if path is None or not path.is_relative_to((root / folder).resolve()):
             raise WrongTreeError(
                 f"{name} comes from {path}, but MXTREE_TREE={root}: put {root / folder} first on "
                 "PYTHONPATH."
@@ -76,5 +76,7 @@ def check_imported() -> None:
     for name, module in sorted(sys.modules.items()):
         folder = _BY_ROOT.get(name.split(".", maxsplit=1)[0])
         file = getattr(module, "__file__", None)
-        if folder and file and not Path(file).resolve().is_relative_to(root / folder):
+        if not folder or not file:
+            continue
+        if not Path(file).resolve().is_relative_to((root / folder).resolve()):
             raise WrongTreeError(f"{name} was imported from {file}, not from {root / folder}.")

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TransformerConfig through each of the doors that Megatron has for a setting."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import yaml
+from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.training import arguments, yaml_arguments
+from megatron.training.argument_utils import core_transformer_config_from_args
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pytest
+
+TINY = {"num_layers": 2, "hidden_size": 16, "num_attention_heads": 2}
+TRANSFORMER_CONFIG = "megatron.core.transformer.transformer_config.TransformerConfig"
+
+
+def direct(**settings: Any) -> TransformerConfig:
+    """The dataclass itself."""
+    return TransformerConfig(**{**TINY, **settings})
+
+
+def parse(patch: pytest.MonkeyPatch, *flags: str) -> Namespace:
+    """What Megatron's own parser makes of a small training command line."""
+    tiny = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+    tiny += ["--seq-length=8", "--max-position-embeddings=8", "--micro-batch-size=1"]
+    tiny += ["--train-iters=1", "--lr=1e-4", "--bf16", "--transformer-impl=local"]
+    tiny += ["--tokenizer-type=NullTokenizer", "--vocab-size=16"]
+    without_te = ("masked-softmax-fusion", "gradient-accumulation-fusion", "rope-fusion")
+    tiny += [f"--no-{name}" for name in without_te]
+    patch.setattr(sys, "argv", ["pretrain.py", *tiny, *flags])
+    patch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    return arguments.parse_args()
+
+
+def from_arguments(args: Namespace) -> TransformerConfig:
+    """The config that training builds from the command line, which need not be validated."""
+    args.params_dtype = torch.bfloat16
+    return core_transformer_config_from_args(args)
+
+
+def from_yaml_cfg(
+    folder: Path, settings: Mapping[str, Any], *, without: tuple[str, ...] = ()
+) -> TransformerConfig:
+    """The config of a --yaml-cfg file: every stock field, ``settings``, not those ``without``."""
+    model = {
+        field.name: field.default
+        for field in dataclasses.fields(TransformerConfig)
+        if isinstance(field.default, (bool, int, float, str, type(None)))
+    }
+    names = {"activation_func": "gelu", "init_method": "normal", "embedding_init_method": "normal"}
+    model |= {**TINY, **names, "params_dtype": "bfloat16", "offload_modules": [], **settings}
+    for name in without:
+        model.pop(name, None)
+    path = folder / "model.yaml"
+    path.write_text(yaml.safe_dump({"language_model": model, "model_parallel": {}}), "utf-8")
+    return yaml_arguments.core_transformer_config_from_yaml(yaml_arguments.load_yaml(path))

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 
 class Fit(StrEnum):
-    """How well a patch fitted: at its own line numbers, at others, or by a 3-way merge only."""
+    """How a patch fitted."""
 
+    #: At its own line numbers.
     EXACT = "exact"
+    #: The same lines, but at other numbers.
     OFFSET = "offset"
+    #: Applied by git itself, which does not tell where.
+    GIT = "git"
+    #: By a merge with the blobs that its index lines name, because the lines differ.
     THREE_WAY = "three-way"
 
 

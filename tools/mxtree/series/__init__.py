@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patch series as files: the list, the patches in it, their header fields, their canonical bytes."""
+"""Patch series as files: the list, the patches, their header fields, their canonical bytes."""
 
 from mxtree.series.load import Series, load_series
 from mxtree.series.patch import Patch

@@ -57,5 +57,5 @@ def _unreadable(path: Path, details: list[str] | tuple[str, ...]) -> FatalError:
     return FatalError(
         f"git cannot read {path} as a patch mail",
         details=details,
-        hint="write the patch with `git format-patch` (docs/reference/patch-format.md has the flags)",
+        hint="write it with `git format-patch` (flags: docs/reference/patch-format.md)",
     )

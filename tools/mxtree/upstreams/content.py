@@ -85,6 +85,8 @@ def path_problem(path: bytes) -> str | None:
 
 
 def _target_problem(link: File) -> str | None:
+    if link.path.rpartition(b"/")[2].lower() == b".gitmodules":
+        return "symbolic link that git does not check out"
     if not link.data or b"\0" in link.data:
         return "symbolic link without a usable target"
     if link.data.startswith(b"/"):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _NAME = "pip.conf"
 _NOT_OPTIONS = {"PIP_CONFIG_FILE", "PIP_VERSION", "PIP_HELP"}
+_ALIASES = {"pypi-url": "index-url", "default-timeout": "timeout"}
 _TRUE = {"y", "yes", "t", "true", "on", "1"}
 
 
@@ -50,7 +51,7 @@ def read_pip_settings() -> PipSettings:
     """
     values = _values()
     return PipSettings(
-        index_url=values.get("index-url") or values.get("pypi-url"),
+        index_url=values.get("index-url"),
         extra_index_urls=tuple(values.get("extra-index-url", "").split()),
         find_links=tuple(values.get("find-links", "").split()),
         no_index=values.get("no-index", "").lower() in _TRUE,
@@ -58,7 +59,7 @@ def read_pip_settings() -> PipSettings:
         client_cert=values.get("client-cert"),
         proxy=values.get("proxy"),
         trusted_hosts=tuple(values.get("trusted-host", "").split()),
-        timeout_s=_number(values, "timeout", _number(values, "default-timeout", 15.0)),
+        timeout_s=_number(values, "timeout", 15.0),
         retries=int(_number(values, "retries", -1.0)) if "retries" in values else None,
     )
 
@@ -132,7 +133,8 @@ def _environment() -> dict[str, str]:
 
 
 def _normal(key: str) -> str:
-    return key.lower().replace("_", "-").removeprefix("--")
+    name = key.lower().replace("_", "-").removeprefix("--")
+    return _ALIASES.get(name, name)
 
 
 def local_path(location: str) -> Path | None:

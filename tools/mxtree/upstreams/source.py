@@ -7,12 +7,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 from mxtree.errors import FatalError
 
 Kind = Literal["index", "git", "dir"]
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+# scheme://... or host:path; nothing that git could take for an option.
+_URL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*:")
 _FORMS = "index, git, git:URL_OR_PATH[@COMMIT] or dir:PATH"
 
 
@@ -56,6 +59,10 @@ class Source:
         return f"{self.kind}{place}" + (f"@{self.commit}" if self.commit else "")
 
 
+def _is_file(place: str) -> bool:
+    return place.startswith("file://")
+
+
 def _existing_folder(text: str, given: str) -> str:
     path = Path(given).expanduser().absolute()
     if not path.is_dir():
@@ -80,9 +87,9 @@ def _split_commit(text: str, given: str) -> tuple[str, str | None]:
 
 def _repository(text: str, place: str) -> str:
     """Return a URL unchanged and a path absolute; raises `FatalError` when neither is possible."""
-    path = Path(place).expanduser()
+    path = Path(unquote(place.removeprefix("file://")) if _is_file(place) else place).expanduser()
     if path.is_dir():
         return str(path.absolute())
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://|[^/]+:", place):
+    if _is_file(place) or not _URL.match(place):
         raise FatalError(f"--source {text}: {place} is neither a URL nor a folder that exists")
     return place

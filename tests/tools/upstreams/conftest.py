@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A project that pins a tiny upstream, an index that serves it, a cache of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from local_index import LocalIndex, serve
+from release_files import MEMBERS, git_tree, make_sdist, make_wheel
+
+from mxtree.project import Project
+from mxtree.upstreams import load_upstreams
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mxtree.upstreams import Upstream
+
+SDIST = make_sdist(MEMBERS)
+WHEEL = make_wheel({"round/__init__.py": b"ROUND = True\n", "round/data.bin": bytes(range(256))})
+
+
+@dataclass
+class Workshop:
+    """A project folder and the pins in it; change a pin, then `write`."""
+
+    root: Path
+    #: By upstream and key, as in the file.
+    pins: dict[str, dict[str, str]] = field(default_factory=dict)
+    extra: str = ""
+
+    @property
+    def project(self) -> Project:
+        return Project(self.root)
+
+    def write(self) -> Project:
+        blocks = ["schema = 1\n"]
+        for name, pin in self.pins.items():
+            kind = "wheel" if pin["file"].endswith(".whl") else "sdist"
+            blocks.append(
+                f'[upstream.{name}]\npackage = "{name}"\npackaging = "{kind}"\n'
+                f'default = "1.0"\nrepository = "{pin.get("repository", "/nowhere")}"\n'
+                'tag = "v{version}"\n'
+            )
+            keys = ("file", "sha256", "tree", "commit")
+            rows = [f'{key} = "{pin[key]}"\n' for key in keys if key in pin]
+            blocks.append(f'[upstream.{name}.release."1.0"]\n' + "".join(rows))
+        path = self.project.upstreams_file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(blocks) + self.extra, encoding="utf-8")
+        return self.project
+
+    def upstream(self, name: str = "tiny") -> Upstream:
+        return load_upstreams(self.write()).get(name)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test a cache of its own and a pip that nobody has configured."""
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "MXTREE_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("MXTREE_CACHE", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # a test that forgets its index must not find one
+    return folder
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalIndex]:
+    """Serve the tiny release on an index that pip is configured with."""
+    with serve() as local:
+        local.add("tiny", "tiny-1.0.tar.gz", SDIST)
+        local.add("round", "round-1.0-py3-none-any.whl", WHEEL)
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.setenv("PIP_INDEX_URL", local.url)
+        monkeypatch.setenv("PIP_RETRIES", "1")
+        yield local
+
+
+@pytest.fixture(scope="session")
+def pins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Return the right pins of the two tiny upstreams; the trees are what git makes of them."""
+    import tarfile
+    import zipfile
+
+    sdist, wheel = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("wheel")
+    (sdist / "f").write_bytes(SDIST)
+    (wheel / "f").write_bytes(WHEEL)
+    with tarfile.open(sdist / "f") as archive:
+        archive.extractall(sdist, filter="fully_trusted")
+    with zipfile.ZipFile(wheel / "f") as zipped:
+        zipped.extractall(wheel / "all")
+    return {
+        "tiny": {
+            "file": "tiny-1.0.tar.gz",
+            "sha256": hashlib.sha256(SDIST).hexdigest(),
+            "tree": git_tree(sdist / "tiny-1.0"),
+        },
+        "round": {
+            "file": "round-1.0-py3-none-any.whl",
+            "sha256": hashlib.sha256(WHEEL).hexdigest(),
+            "tree": git_tree(wheel / "all"),
+        },
+    }
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, pins: dict[str, dict[str, str]]) -> Workshop:
+    """Return a project that pins both tiny upstreams."""
+    shop = Workshop(tmp_path / "project", {name: dict(pin) for name, pin in pins.items()})
+    shop.write()
+    return shop

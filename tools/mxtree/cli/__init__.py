@@ -19,6 +19,8 @@ COMMANDS = (
     "install",
     "wheel",
     "test",
+    "export",
+    "new",
     "lint",
     "doctor",
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mxtree import __version__, locks
+from mxtree.edit.notes import write_notes
 from mxtree.engine import apply_series
 from mxtree.errors import ExitCode, FatalError
 from mxtree.series import load_series
@@ -19,11 +20,10 @@ from mxtree.tree.manifest import (
     FileRecord,
     FolderRecord,
     Manifest,
-    PatchRecord,
-    UpstreamRecord,
     json_digest,
     load_manifest,
 )
+from mxtree.tree.records import base_record, upstream_record
 from mxtree.tree.verify import verify
 from mxtree.upstreams import Source, ensure_imported, load_upstreams
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from mxtree.engine import Applied
     from mxtree.project import Project
     from mxtree.series import Patch
+    from mxtree.tree.manifest import UpstreamRecord
     from mxtree.upstreams import Imported
 
 #: Folders of this repository that a tree carries along as they are.
@@ -99,8 +99,8 @@ def refuse_to_lose_work(out: Path) -> None:
         raise FatalError(
             f"{out} has {len(differences)} changes that a build would overwrite",
             details=shown + ([f"... and {more} more (mxtree verify {out})"] if more else []),
-            hint="keep them: commit in the tree, then `git format-patch` them into patches/ (or "
-            "copy overlay files back); lose them: run the same command with --discard",
+            hint="keep them: commit in the tree, then `mxtree export` (overlay files: copy back); "
+            "lose them: run the same command with --discard",
             code=ExitCode.CHECK_FAILED,
         )
 
@@ -182,29 +182,10 @@ def _make_upstream(path: Path, part: _Part) -> UpstreamRecord:
     imported = part.imported
     repository.create(path, imported.repo)
     applied = apply_series(path / ".git", imported.commit, part.patches) if part.patches else ()
-    head_commit = applied[-1].commit if applied else imported.commit
-    repository.check_out(path, base=imported.commit, tag=imported.tag, head=head_commit)
-    return UpstreamRecord(
-        version=imported.version,
-        tag=imported.tag,
-        source=imported.source,
-        base_commit=imported.commit,
-        base_tree=imported.tree,
-        head_commit=head_commit,
-        head_tree=applied[-1].tree if applied else imported.tree,
-        patches=tuple(_patch_record(item) for item in applied),
-    )
-
-
-def _patch_record(applied: Applied) -> PatchRecord:
-    patch = applied.patch
-    return PatchRecord(
-        id=patch.id,
-        name=patch.name,
-        title=patch.subject,
-        digest=patch.digest,
-        commit=applied.commit,
-    )
+    record = upstream_record(base_record(imported), applied)
+    repository.check_out(path, base=imported.commit, tag=imported.tag, head=record.head_commit)
+    write_notes(path, {item.commit: item.patch.name for item in applied})
+    return record
 
 
 def _folder_record(source: Path, target: Path) -> FolderRecord:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MANIFEST_NAME = "tree.json"
-SCHEMA = 1
+SCHEMA: Literal[1] = 1
 
 
 class _Model(BaseModel):

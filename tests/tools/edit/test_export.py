@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits of a tree become the series: nothing lost, nothing rewritten without need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mxtree.edit.export import plan_exports, write_exports
+from mxtree.errors import ExitCode, FatalError
+from mxtree.git import git, git_text
+from mxtree.tree.build import BuildRequest, build
+from mxtree.tree.verify import verify
+from mxtree.upstreams import Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mxtree.project import Project
+
+NAME = "megatron-lm"
+
+
+def _series(project: Project) -> dict[str, bytes]:
+    folder = project.series_dir(NAME, "1.0")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def _commit(tree: Path, files: dict[str, str], message: str, *options: str) -> None:
+    for name, text in files.items():
+        (tree / NAME / name).write_text(text)
+    git("add", "--all", cwd=tree / NAME)
+    git(*("commit", "--quiet", "-m", message), *options, cwd=tree / NAME)
+
+
+def _export(project: Project, tree: Path) -> dict[str, str]:
+    exports = plan_exports(project, tree)
+    write_exports(tree, exports)
+    return dict(exports[0].plan.states)
+
+
+def test_an_untouched_tree_exports_to_the_very_same_bytes(project: Project, tree: Path) -> None:
+    before = _series(project)
+    exports = plan_exports(project, tree)
+    assert all(item.plan.is_clean for item in exports)
+    write_exports(tree, exports)
+    assert _series(project) == before
+    assert verify(tree) == []
+
+
+def test_a_new_commit_becomes_the_next_patch(project: Project, tree: Path, tmp_path: Path) -> None:
+    _commit(tree, {"new.py": "x = 1\n"}, "Add new.py")
+    states = _export(project, tree)
+    assert states == {
+        "0001-Teach-megatron-lm-to-count.patch": "unchanged",
+        "0002-Add-new.py.patch".replace(".py", "-py"): "new",
+    }
+    assert _series(project)["series"].decode().splitlines() == list(states)
+    again = build(project, BuildRequest(tmp_path / "again", sources=_sources())).manifest
+    head = git_text("rev-parse", "HEAD", cwd=tree / NAME)
+    assert again.upstreams[NAME].head_commit == head
+    assert (tmp_path / "again" / NAME / "new.py").read_text() == "x = 1\n"
+    assert verify(tree) == []
+
+
+def _sources() -> dict[str, Source]:
+    return dict.fromkeys((NAME, "transformer-engine"), Source.parse("git"))
+
+
+def test_the_name_survives_a_reword(project: Project, tree: Path) -> None:
+    _commit(tree, {}, "Quite another subject", "--amend")
+    assert _export(project, tree) == {"0001-Teach-megatron-lm-to-count.patch": "changed"}
+    assert b"Subject: Quite another subject" in next(
+        data for name, data in _series(project).items() if name.startswith("0001")
+    )
+
+
+def test_order_lives_in_series_alone(project: Project, tree: Path) -> None:
+    _commit(tree, {"b.py": "b\n"}, "Add b")
+    _export(project, tree)
+    before = _series(project)
+    git("rebase", "-i", "core_v1.0", cwd=tree / NAME, env={"GIT_SEQUENCE_EDITOR": _REVERSE})
+    exports = plan_exports(project, tree)
+    assert exports[0].plan.is_reordered
+    assert set(exports[0].plan.states.values()) == {"unchanged"}
+    write_exports(tree, exports)
+    after = _series(project)
+    assert after.pop("series").split() == before.pop("series").split()[::-1]
+    assert after == before
+
+
+_REVERSE = "sed -i -n '1!G;h;$p'"
+
+
+def test_a_dropped_commit_removes_its_patch(project: Project, tree: Path) -> None:
+    git("reset", "--quiet", "--hard", "core_v1.0", cwd=tree / NAME)
+    assert _export(project, tree) == {"0001-Teach-megatron-lm-to-count.patch": "removed"}
+    assert _series(project) == {"series": b""}
+
+
+def test_only_the_patch_whose_content_changed_is_rewritten(project: Project, tree: Path) -> None:
+    body = "".join(f"line {n}\n" for n in range(40))
+    _commit(tree, {"long.py": body}, "Add long.py")
+    _commit(tree, {"long.py": body.replace("line 30\n", "line thirty\n")}, "Change the end")
+    _export(project, tree)
+    before = _series(project)
+    git("reset", "--quiet", "--hard", "HEAD^", cwd=tree / NAME)
+    last = git_text("rev-parse", "ORIG_HEAD", cwd=tree / NAME)
+    _commit(tree, {"long.py": "line zero\n" + body}, "Add long.py", "--amend")
+    git("cherry-pick", last, cwd=tree / NAME)
+    states = _export(project, tree)
+    assert list(states.values()) == ["unchanged", "changed", "unchanged"]
+    assert _series(project)["0003-Change-the-end.patch"] == before["0003-Change-the-end.patch"]
+    assert all(item.plan.is_clean for item in plan_exports(project, tree))
+    assert not plan_exports(project, tree, refresh=True)[0].plan.is_clean
+
+
+def test_comments_in_series_stay_above_their_patch(project: Project, tree: Path) -> None:
+    path = project.series_dir(NAME, "1.0") / "series"
+    path.write_text("# counting\n" + path.read_text())
+    _commit(tree, {"b.py": "b\n"}, "Add b")
+    _export(project, tree)
+    assert path.read_text().splitlines()[0] == "# counting"
+
+
+def test_uncommitted_changes_are_refused_and_named(project: Project, tree: Path) -> None:
+    (tree / NAME / "code.py").write_text("mine\n")
+    with pytest.raises(FatalError, match="changes that are in no commit") as caught:
+        plan_exports(project, tree)
+    assert "code.py" in caught.value.details[0]
+
+
+def test_an_unfinished_rebase_is_refused(project: Project, tree: Path) -> None:
+    git(
+        "rebase", "-i", "HEAD^", cwd=tree / NAME, env={"GIT_SEQUENCE_EDITOR": "sed -i s/pick/edit/"}
+    )
+    with pytest.raises(FatalError, match="unfinished"):
+        plan_exports(project, tree)
+
+
+def test_a_merge_is_refused(project: Project, tree: Path) -> None:
+    git("checkout", "--quiet", "-b", "side", "core_v1.0", cwd=tree / NAME)
+    _commit(tree, {"side.py": "x\n"}, "Side")
+    git("checkout", "--quiet", "mxtree", cwd=tree / NAME)
+    git("merge", "--quiet", "--no-ff", "-m", "Merge", "side", cwd=tree / NAME)
+    with pytest.raises(FatalError, match="merge"):
+        plan_exports(project, tree)
+
+
+def test_a_branch_off_the_release_is_refused(project: Project, tree: Path) -> None:
+    git("checkout", "--quiet", "--orphan", "other", cwd=tree / NAME)
+    _commit(tree, {"x.py": "x\n"}, "Elsewhere")
+    with pytest.raises(FatalError, match="not on top of the upstream release"):
+        plan_exports(project, tree)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Subject\n\nbody\n\n\n\nafter many blank lines   \n",
+        "[PERF] Subject with a tag\n\n-- >8 --\nbelow scissors\n",
+        "Subject\n\nFrom the start of a line\n>From quoted\n",
+        "Sübject ✓\n\nÄ\n",
+    ],
+)
+def test_a_message_comes_back(project: Project, tree: Path, message: str) -> None:
+    _commit(tree, {"b.py": "b\n"}, message, "--cleanup=verbatim")
+    _export(project, tree)
+    assert all(item.plan.is_clean for item in plan_exports(project, tree))
+    made = git("log", "-1", "--format=%B", cwd=tree / NAME).decode().split()
+    assert made == message.split()
+
+
+def test_a_message_that_git_would_cut_is_refused_with_the_commit(
+    project: Project, tree: Path
+) -> None:
+    _commit(tree, {"b.py": "b\n"}, "Subject\n\nbody\n---\nlost\n", "--cleanup=verbatim")
+    commit = git_text("rev-parse", "--short=12", "HEAD", cwd=tree / NAME)
+    with pytest.raises(FatalError, match=rf"{commit} .*does not survive") as caught:
+        plan_exports(project, tree)
+    assert caught.value.code == ExitCode.CHECK_FAILED
+
+
+def test_a_tree_without_patches_has_nothing_to_export(project: Project, tmp_path: Path) -> None:
+    build(project, BuildRequest(tmp_path / "stock", sources=_sources(), patched=False))
+    with pytest.raises(FatalError, match="--no-patches"):
+        plan_exports(project, tmp_path / "stock")

@@ -18,7 +18,7 @@ from mxtree.environment import requirements, venv
 
 @pytest.fixture(autouse=True)
 def _no_user_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MXTREE_PYTHON", "MXTREE_OFFLINE", "PYTHONPATH"):
+    for name in ("MXTREE_PYTHON", "MXTREE_OFFLINE", "MXTREE_PROJECT", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -78,6 +78,13 @@ class FluxBlock(MegatronModule, BaseTransformerLayer):
             tp_group=self.pg_collection.tp,
         )
 
+    def _run_mlp(self, mlp: MLP, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Output of an MLP and its second bias, not yet added."""
+        if self.ops.mlp is not None:
+            return self.ops.mlp(mlp, x)
+        out, bias = mlp(x)
+        return out, bias
+
 
 class JointBlock(FluxBlock):
     """MMDiT block: joint attention, then one MLP a stream (arXiv 2403.03206, figure 2b)."""
@@ -96,8 +103,8 @@ class JointBlock(FluxBlock):
         """New image [S_img,B,H] and text [S_txt,B,H] streams; conditioning [B,H]."""
         image_mod, text_mod = self.adaln(conditioning), self.adaln_context(conditioning)
         image_out, text_out = self.self_attention(
-            self.ops.layer_norm_modulate(hidden_states, *image_mod[:2], self.eps),
-            self.ops.layer_norm_modulate(context, *text_mod[:2], self.eps),
+            self.ops.ln_modulate(hidden_states, *image_mod[:2], self.eps),
+            self.ops.ln_modulate(context, *text_mod[:2], self.eps),
             table,
         )
         hidden_states = gated_residual(hidden_states, image_mod[2], image_out)
@@ -110,7 +117,7 @@ class JointBlock(FluxBlock):
     def _feed_forward(
         self, mlp: MLP, x: Tensor, shift: Tensor, scale: Tensor, gate: Tensor
     ) -> Tensor:
-        out, bias = mlp(self.ops.layer_norm_modulate(x, shift, scale, self.eps))
+        out, bias = self._run_mlp(mlp, self.ops.ln_modulate(x, shift, scale, self.eps))
         return gated_residual(x, gate, out + bias)
 
 
@@ -134,8 +141,8 @@ class SingleBlock(FluxBlock):
         if context is not None:
             hidden_states = torch.cat((context, hidden_states))
         shift, scale, gate = self.adaln(conditioning)
-        normalized = self.ops.layer_norm_modulate(hidden_states, shift, scale, self.eps)
+        normalized = self.ops.ln_modulate(hidden_states, shift, scale, self.eps)
         attention = self.self_attention(normalized, table)
-        out, bias = self.mlp(normalized)
+        out, bias = self._run_mlp(self.mlp, normalized)
         update = out + attention if bias is None else out + bias + attention
         return gated_residual(hidden_states, gate, update), None

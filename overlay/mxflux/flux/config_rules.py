@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from megatron.core.transformer.enums import AttnBackend
@@ -51,8 +52,8 @@ ACTED_ON = frozenset(
 )
 """Megatron fields that the model, its linears, its contexts or the training loop act on."""
 
-SET_BY_MEGATRON = frozenset({"autocast_dtype", "embedding_init_method", "embedding_init_method_std"})
-"""Fields that Megatron's own post-init fills in and that Flux never reads."""
+FILLED_IN = frozenset({"autocast_dtype", "embedding_init_method", "embedding_init_method_std"})
+"""Fields that Megatron's post-init derives from others and that Flux never reads."""
 
 _BOOLEANS = ("guidance_embed", "single_block_bias", "add_qkv_bias", "fp4_use_native_te_autocast")
 _GATES = ("qk_norm_rope_fusion", "ln_modulate_fusion", "qkv_prologue_fusion", "mlp_fusion")
@@ -139,11 +140,18 @@ def _sizes(config: FluxConfig) -> Iterator[str]:
 
 def _unused(config: FluxConfig) -> Iterator[str]:
     for field in fields(TransformerConfig):
-        if field.name in ACTED_ON or field.name in FIXED or field.name in SET_BY_MEGATRON:
+        if field.name in ACTED_ON or field.name in FIXED or field.name in FILLED_IN:
             continue
         value = getattr(config, field.name)
-        if value != _default(field):
+        # A config that is copied with dataclasses.replace carries what post-init made of a default.
+        if value not in (_default(field), getattr(_settled(), field.name)):
             yield f"{field.name}={value!r} has no effect on Flux; leave it at {_default(field)!r}"
+
+
+@cache
+def _settled() -> TransformerConfig:
+    """Megatron's defaults after its post-init."""
+    return TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
 
 
 def _default(field: Any) -> Any:

@@ -62,10 +62,11 @@ def register_fusion(gate: str, implementation: Implementation) -> None:
 class BlockOps:
     """The operations of a block; None means the unfused path in the block itself."""
 
-    layer_norm_modulate: Callable[..., Tensor] = layer_norm_modulate
+    ln_modulate: Callable[..., Tensor] = layer_norm_modulate
     qk_norm_rope: QKNormRope | None = None
     qkv_prologue: QKVPrologue | None = None
-    mlp: Callable[..., Any] | None = None
+    mlp: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor | None]] | None = None
+    """Called with Megatron's MLP and its input; returns output and the bias still to add."""
     decisions: dict[str, str] = field(default_factory=dict)
     """Gate -> "off", "on", or "off: <why auto declined>"."""
 

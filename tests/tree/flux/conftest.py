@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Megatron without Transformer Engine, on one gloo rank in this process."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from support.megatron_alone import without_te
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+with without_te(), warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import mxflux.flux.model  # noqa: F401  imports all of Megatron that the tests here use
+    from megatron.core import parallel_state
+
+
+@pytest.fixture(autouse=True)
+def _no_te(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megatron's late imports find no Transformer Engine either."""
+    monkeypatch.setitem(sys.modules, "transformer_engine", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_rank() -> Iterator[None]:
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    parallel_state.initialize_model_parallel()
+    yield
+    parallel_state.destroy_model_parallel()
+    torch.distributed.destroy_process_group()
+

@@ -110,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(key, value)
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_request(self, code: object = "-", size: object = "-") -> None:
         pass
 
 

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
+import random
 import subprocess
 import tarfile
 import zipfile
@@ -36,13 +38,17 @@ MEMBERS = (
     Member("tiny/no_newline.py", b"c = 3"),
     Member("tools/run.sh", b"#!/bin/sh\nexit 0\n", mode=0o755),
     Member("docs/latest", link="../tiny"),
+    Member("data/noise.bin", random.Random(0).randbytes(200_000)),
 )
 
 
 def make_sdist(members: Iterable[Member], top: str = "tiny-1.0", prefix: str = "") -> bytes:
     """Return a `.tar.gz` with one top-level folder; the same members give the same bytes."""
     raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+    with (
+        gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
         for member in members:
             info = tarfile.TarInfo(f"{prefix}{top}/{member.path}" if top else member.path)
             info.mode, info.size = member.mode, len(member.data)

@@ -24,10 +24,9 @@ from mxtree.upstreams.folder import read_folder
 from mxtree.upstreams.objects import commit_id, tree_id
 
 # Bytes that shells, git's quoting, fast-import's quoting, attributes and sorting trip over.
-_BYTES = (
-    st.sampled_from([bytes([b]) for b in b"abA.-0_ \"'\\\n\t\r#*?[]~:;$!\x7f\xff\xc3"])
-    | st.sampled_from(["ü", "字", "e\u0301", "\u202e", "\ufeff"]).map(str.encode)
-)
+_BYTES = st.sampled_from(
+    [bytes([b]) for b in b"abA.-0_ \"'\\\n\t\r#*?[]~:;$!\x7f\xff\xc3"]
+) | st.sampled_from(["ü", "字", "e\u0301", "\u202e", "\ufeff"]).map(str.encode)
 _PART = (
     st.lists(_BYTES, min_size=1, max_size=6)
     .map(b"".join)
@@ -65,16 +64,15 @@ def _tar(files: list[File], path: Path) -> None:
             archive.addfile(info, io.BytesIO(file.data))
 
 
-def _write(files: list[File], root: bytes) -> None:
+def _write(files: list[File], root: Path) -> None:
     for file in files:
-        path = root + b"/" + file.path
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        path = root / os.fsdecode(file.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if file.mode == SYMLINK:
-            os.symlink(file.data, path)
+            path.symlink_to(os.fsdecode(file.data))
             continue
-        with open(path, "wb") as stream:
-            stream.write(file.data)
-        os.chmod(path, int(file.mode[3:], 8))
+        path.write_bytes(file.data)
+        path.chmod(int(file.mode[3:], 8))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -88,7 +86,7 @@ def test_archive_folder_and_import_agree_with_git_add(
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         (root / "work").mkdir()
-        _write(files, os.fsencode(root / "work"))
+        _write(files, root / "work")
         expected = git_tree(root / "work")
         _tar(files, root / "top-1.0.tar.gz")
         read = read_archive(root / "top-1.0.tar.gz")
@@ -136,7 +134,7 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
             File(b"sub/.git", REGULAR, b"gitdir: elsewhere"),
             File(b"sub/x", EXECUTABLE, b"2"),
         ],
-        os.fsencode(root),
+        root,
     )
     (root / "empty").mkdir()
     assert [file.path for file in read_folder(root)] == [b".gitignore", b"ignored.pyc", b"sub/x"]

@@ -14,7 +14,7 @@ from mxtree.upstreams import load_upstreams
 from mxtree.upstreams.load import parse_upstreams
 
 if TYPE_CHECKING:
-    from conftest import Workshop
+    from workshop import Workshop
 
 CHECKOUT = Path(__file__).parents[3]
 

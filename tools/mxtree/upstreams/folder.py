@@ -22,10 +22,10 @@ def read_folder(path: Path) -> list[File]:
     symbolic links that lead outside.
     """
     try:
-        found = sorted(_walk(os.fsencode(path), b""))
+        found = sorted(_walk(path, b""))
         odd = [name for name, mode in found if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))]
         refuse(str(path), [f"{shown(name)}: neither file nor symbolic link" for name in odd])
-        files = [_read(os.fsencode(path), name, mode) for name, mode in found]
+        files = [_read(path, name, mode) for name, mode in found]
     except OSError as error:
         raise FatalError(f"{error.filename!r} cannot be read: {error.strerror}") from error
     if not files:
@@ -34,21 +34,20 @@ def read_folder(path: Path) -> list[File]:
     return files
 
 
-def _walk(root: bytes, below: bytes) -> Iterator[tuple[bytes, int]]:
-    with os.scandir(os.path.join(root, below)) as entries:  # noqa: PTH118  Path has no bytes
+def _walk(folder: Path, below: bytes) -> Iterator[tuple[bytes, int]]:
+    with os.scandir(folder) as entries:
         for entry in entries:
-            name = below + entry.name
-            if entry.name == b".git":
+            name = below + os.fsencode(entry.name)
+            if entry.name == ".git":
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(root, name + b"/")
+                yield from _walk(folder / entry.name, name + b"/")
             else:
                 yield name, entry.stat(follow_symlinks=False).st_mode
 
 
-def _read(root: bytes, name: bytes, mode: int) -> File:
-    full = os.path.join(root, name)  # noqa: PTH118  Path has no bytes
+def _read(root: Path, name: bytes, mode: int) -> File:
+    path = root / os.fsdecode(name)
     if stat.S_ISLNK(mode):
-        return File(name, SYMLINK, os.readlink(full))  # noqa: PTH115  Path has no bytes
-    with open(full, "rb") as stream:  # noqa: PTH123  Path has no bytes
-        return File(name, EXECUTABLE if mode & stat.S_IXUSR else REGULAR, stream.read())
+        return File(name, SYMLINK, os.fsencode(path.readlink()))
+    return File(name, EXECUTABLE if mode & stat.S_IXUSR else REGULAR, path.read_bytes())

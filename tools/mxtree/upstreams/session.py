@@ -93,9 +93,10 @@ class _FileAdapter(requests.adapters.BaseAdapter):
         try:
             if path is None:
                 raise FileNotFoundError
-            response.raw = path.open("rb")
+            data = path.read_bytes()
+            response.raw = io.BytesIO(data)
             response.status_code = 200
-            response.headers["Content-Length"] = str(path.stat().st_size)
+            response.headers["Content-Length"] = str(len(data))
             if path.suffix == ".html":
                 response.headers["Content-Type"] = "text/html"
         except OSError as error:

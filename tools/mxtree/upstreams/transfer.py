@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from mxtree.upstreams.index import Offer
     from mxtree.upstreams.pip_settings import PipSettings
 
-_CHUNK = 1 << 16
+# What is lost of a connection that breaks.
+_CHUNK = 1 << 14
 #: Attempts after the first; a broken connection is cheap to take up again.
 _RETRIES = 5
 

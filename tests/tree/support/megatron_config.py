@@ -58,7 +58,8 @@ def from_yaml_cfg(
         if isinstance(field.default, (bool, int, float, str, type(None)))
     }
     names = {"activation_func": "gelu", "init_method": "normal", "embedding_init_method": "normal"}
-    model |= {**TINY, **names, "params_dtype": "bfloat16", "offload_modules": [], **settings}
+    plain = {"params_dtype": "bfloat16", "offload_modules": [], "attention_backend": "auto"}
+    model |= {**TINY, **names, **plain, **settings}
     for name in without:
         model.pop(name, None)
     path = folder / "model.yaml"

@@ -39,7 +39,7 @@ def _start(
     function: str, rank: int, world: int, folder: str, arguments: dict[str, Any]
 ) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    environment |= {"OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": str(world)}
+    environment |= {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "RANK": str(rank), "WORLD_SIZE": str(world)}
     return subprocess.Popen(
         [sys.executable, "-m", "support.ranks", function, folder, json.dumps(arguments)],
         env=environment,

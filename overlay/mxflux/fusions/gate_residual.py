@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from mxflux.fusions import checks
+from mxflux.fusions import checks, tables
 from mxflux.fusions.launch import is_traced
 from mxflux.fusions.ln_plans import (
     BackwardPlan,
@@ -130,7 +130,8 @@ def _plan_backward(
     )
     checks.require(found, "gate_residual_ln_modulate backward")
     config = configuration("gate_residual_backward", h)
-    return backward_plan((grad, dh), h, y, gate, scale, config, gated=True)
+    arch = tables.architecture(h.device)
+    return backward_plan((grad, dh), h, y, gate, scale, config, arch, gated=True)
 
 
 def _gradients(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from mxflux.fusions import checks
+from mxflux.fusions import checks, tables
 from mxflux.fusions.launch import is_traced
 from mxflux.fusions.ln_plans import (
     BackwardPlan,
@@ -106,7 +106,8 @@ def _plan_backward(grad: Tensor, x: Tensor, scale: Tensor) -> BackwardPlan:
     found = problem(x, scale, scale) or like_problem("grad", grad, x)
     checks.require(found, "ln_modulate backward")
     config = configuration("ln_modulate_backward", x)
-    return backward_plan((grad, grad), x, x, scale, scale, config, gated=False)
+    arch = tables.architecture(x.device)
+    return backward_plan((grad, grad), x, x, scale, scale, config, arch, gated=False)
 
 
 class _LNModulate(torch.autograd.Function):

@@ -14,7 +14,7 @@ from mxflux.fusions.kernels.ln_modulate import (
     ln_modulate_forward_kernel,
 )
 from mxflux.fusions.launch import Launch
-from mxflux.fusions.reduction import reduce_configuration, reduction
+from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ def forward_plan(
 
 def backward_plan(
     grads: tuple[Tensor, Tensor], h: Tensor, y: Tensor, gate: Tensor, scale: Tensor,
-    config: dict[str, int], *, gated: bool,
+    config: dict[str, int], arch: str, *, gated: bool,
 ) -> BackwardPlan:  # fmt: skip
     """Launch(g, dh, h, y, gate, scale, mean, rstd, dx, dy, partial) in one configuration, and the sum."""
     seq, batch, width = h.shape
@@ -103,10 +103,7 @@ def backward_plan(
     kernel = ln_modulate_backward_kernel
     launch = Launch(kernel, splits * batch, scalars, fixed, config["num_warps"])
     outputs = 3 if gated else 2
-    columns = batch * width
-    reduce = reduction(
-        reduce_configuration(h, splits, columns), outputs, splits, columns, fp64=fixed["FP64"]
-    )
+    reduce = reduction(arch, outputs, splits, batch * width, fp64=fixed["FP64"])
     partial = (outputs, splits, batch, width)
     return BackwardPlan(tuple(h.shape), partial, accumulator(h), launch, reduce)
 

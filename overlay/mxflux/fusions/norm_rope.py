@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from mxflux.fusions import checks
+from mxflux.fusions import checks, tables
 from mxflux.fusions.kernels.norm_rope import norm_rope_backward_kernel, norm_rope_forward_kernel
 from mxflux.fusions.launch import Launch, is_traced
 from mxflux.fusions.norm_rope_plans import (
@@ -23,7 +23,7 @@ from mxflux.fusions.norm_rope_plans import (
     weight_problem,
 )
 from mxflux.fusions.plans import Plans, differentiable, dispatched, signature
-from mxflux.fusions.reduction import reduce_configuration, reduction
+from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
     from mxflux.fusions.rope_table import RopeTable
@@ -125,11 +125,12 @@ def _plan_backward(grad: Tensor, x: Tensor, weight: Tensor, cos_sin: Tensor) -> 
     )
     checks.require(found, "norm_rope backward")
     geo = geometry(x.shape, x.shape[3], cos_sin)
-    return backward_plan(grad, x, cos_sin, configuration(x, "norm_rope_backward", geo))
+    config = configuration(x, "norm_rope_backward", geo)
+    return backward_plan(grad, x, cos_sin, config, tables.architecture(x.device))
 
 
 def backward_plan(
-    grad: Tensor, x: Tensor, cos_sin: Tensor, config: dict[str, int]
+    grad: Tensor, x: Tensor, cos_sin: Tensor, config: dict[str, int], arch: str
 ) -> BackwardPlan:
     """Launch(grad, x, weight, cos_sin, rstd, dx, partial) in one configuration, and the sum."""
     geo = geometry(x.shape, x.shape[3], cos_sin)
@@ -143,9 +144,7 @@ def backward_plan(
     )  # fmt: skip
     fixed = constexprs(geo, block, x, STAGES=config["STAGES"])
     launch = Launch(norm_rope_backward_kernel, programs, scalars, fixed, config["num_warps"])
-    reduce = reduction(
-        reduce_configuration(x, programs, geo.dim), 1, programs, geo.dim, fp64=fixed["FP64"]
-    )
+    reduce = reduction(arch, 1, programs, geo.dim, fp64=fixed["FP64"])
     return BackwardPlan(tuple(x.shape), (1, programs, geo.dim), accumulator(x), launch, reduce)
 
 

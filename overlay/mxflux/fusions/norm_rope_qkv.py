@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from mxflux.fusions import checks
+from mxflux.fusions import checks, tables
 from mxflux.fusions.kernels.norm_rope import qkv_backward_kernel, qkv_forward_kernel
 from mxflux.fusions.launch import Launch
 from mxflux.fusions.norm_rope_plans import (
@@ -27,7 +27,7 @@ from mxflux.fusions.norm_rope_plans import (
     weight_problem,
 )
 from mxflux.fusions.plans import Plans, differentiable, dispatched, signature
-from mxflux.fusions.reduction import reduce_configuration, reduction
+from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
     from mxflux.fusions.rope_table import RopeTable
@@ -155,14 +155,15 @@ def _plan_backward(
     )
     checks.require(found, "norm_rope_qkv backward")
     geo = geometry(mixed.shape, sizes[3], cos_sin)
-    return backward_plan(
-        (dq, dk, dv), mixed, cos_sin, configuration(mixed, "qkv_backward", geo)
-    )
+    config = configuration(mixed, "qkv_backward", geo)
+    arch = tables.architecture(mixed.device)
+    return backward_plan((dq, dk, dv), mixed, cos_sin, config, arch)
 
 
 def backward_plan(
-    grads: tuple[Tensor, Tensor, Tensor], mixed: Tensor, cos_sin: Tensor, config: dict[str, int]
-) -> BackwardPlan:
+    grads: tuple[Tensor, Tensor, Tensor], mixed: Tensor, cos_sin: Tensor,
+    config: dict[str, int], arch: str,
+) -> BackwardPlan:  # fmt: skip
     """Launch(dq, dk, dv, mixed, q_weight, k_weight, cos_sin, rstd, dmixed, partial) and the sum."""
     geo = geometry(mixed.shape, mixed.shape[3] // 3, cos_sin)
     block = geo.block(config)
@@ -176,9 +177,7 @@ def backward_plan(
     )  # fmt: skip
     fixed = constexprs(geo, block, mixed, STAGES=config["STAGES"])
     launch = Launch(qkv_backward_kernel, programs, scalars, fixed, config["num_warps"])
-    reduce = reduction(
-        reduce_configuration(mixed, programs, geo.dim), 2, programs, geo.dim, fp64=fixed["FP64"]
-    )
+    reduce = reduction(arch, 2, programs, geo.dim, fp64=fixed["FP64"])
     partial = (2, programs, geo.dim)
     return BackwardPlan(tuple(mixed.shape), partial, accumulator(mixed), launch, reduce)
 

@@ -119,8 +119,13 @@ def ln_modulate_backward_kernel(
         h_row = (s64 * h_stride_s + b * h_stride_b)[:, None]
         mean = tl.load(mean_ptr + row, mask=ok, other=0.0)[:, None]
         rstd = tl.load(rstd_ptr + row, mask=ok, other=0.0)[:, None]
+        if GATED:  # issued before the reduction, whose barrier no load crosses
+            dh_row = (s64 * dh_stride_s + b * dh_stride_b)[:, None]
+            y_row = (s64 * y_stride_s + b * y_stride_b)[:, None]
         gs = ()
         hs = ()
+        dhs = ()
+        ys = ()
         dot = tl.zeros([BLOCK_R, CHUNK], ACC)
         add = tl.zeros([BLOCK_R, CHUNK], ACC)
         for k in tl.static_range(CHUNKS):
@@ -134,6 +139,9 @@ def ln_modulate_backward_kernel(
             add += g1
             gs = gs + (g,)
             hs = hs + (xh,)
+            if GATED:
+                dhs = dhs + (tl.load(dh_ptr + dh_row + at, mask=keep, other=0.0),)
+                ys = ys + (tl.load(y_ptr + y_row + at, mask=keep, other=0.0),)
         # both row sums in one reduction: one barrier a row instead of two
         c1, c2 = tl.split(tl.sum(tl.join(dot, add), axis=1))
         c1 = (c1 / H)[:, None]
@@ -147,13 +155,10 @@ def ln_modulate_backward_kernel(
             out = row[:, None] * H + at
             d = rstd * (gs[k] * scales[k] - c2 - hs[k] * c1)
             if GATED:
-                dh_row = (s64 * dh_stride_s + b * dh_stride_b)[:, None]
-                y_row = (s64 * y_stride_s + b * y_stride_b)[:, None]
-                d += tl.load(dh_ptr + dh_row + at, mask=keep, other=0.0).to(ACC)
-                y = tl.load(y_ptr + y_row + at, mask=keep, other=0.0).to(ACC)
+                d += dhs[k].to(ACC)
                 dy = d * gates[k]
                 tl.store(dy_ptr + out, dy.to(dy_ptr.dtype.element_ty), mask=keep)
-                next_dgates = next_dgates + (dgates[k] + d * y,)
+                next_dgates = next_dgates + (dgates[k] + d * ys[k].to(ACC),)
             tl.store(dx_ptr + out, d.to(dx_ptr.dtype.element_ty), mask=keep)
             next_dscales = next_dscales + (dscales[k] + gs[k] * hs[k],)
             next_dshifts = next_dshifts + (dshifts[k] + gs[k],)

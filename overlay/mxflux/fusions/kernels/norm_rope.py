@@ -87,12 +87,13 @@ def norm_rope_forward_kernel(
     ok = local < group_rows
     cols = tl.arange(0, BLOCK_D)[None, :]
     keep = ok[:, None] & (cols < D)
+    tile_cols = tl.zeros([BLOCK_M, 1], tl.int32) + cols  # a weight per row: no exchange between warps
     at = _offsets(
         group, local, batch, heads, x_stride_s, x_stride_b, x_stride_h, TABLE_PER_SAMPLE
     )[:, None] + cols
     row = tl.cast(group, tl.int64) * group_rows + local
     x = tl.load(x_ptr + at, mask=keep, other=0.0).to(ACC)
-    w = tl.load(weight_ptr + cols, mask=cols < D, other=0.0).to(ACC)
+    w = tl.load(weight_ptr + tile_cols, mask=keep, other=0.0).to(ACC)
     cos, sin = _table_row(
         table_ptr, group, batch, table_stride_s, table_stride_b, D, BLOCK_D, TABLE_PER_SAMPLE, ACC
     )
@@ -161,6 +162,7 @@ def qkv_forward_kernel(
     ok = local < group_rows
     cols = tl.arange(0, BLOCK_D)[None, :]
     keep = ok[:, None] & (cols < D)
+    tile_cols = tl.zeros([BLOCK_M, 1], tl.int32) + cols  # a weight per row: no exchange between warps
     at = _offsets(
         group, local, batch, heads, mixed_stride_s, mixed_stride_b, mixed_stride_h, TABLE_PER_SAMPLE
     )[:, None] + cols
@@ -169,8 +171,8 @@ def qkv_forward_kernel(
     q = tl.load(mixed_ptr + at, mask=keep, other=0.0).to(ACC)
     k = tl.load(mixed_ptr + at + D, mask=keep, other=0.0).to(ACC)
     v = tl.load(mixed_ptr + at + 2 * D, mask=keep, other=0.0)
-    q_weight = tl.load(q_weight_ptr + cols, mask=cols < D, other=0.0).to(ACC)
-    k_weight = tl.load(k_weight_ptr + cols, mask=cols < D, other=0.0).to(ACC)
+    q_weight = tl.load(q_weight_ptr + tile_cols, mask=keep, other=0.0).to(ACC)
+    k_weight = tl.load(k_weight_ptr + tile_cols, mask=keep, other=0.0).to(ACC)
     cos, sin = _table_row(
         table_ptr, group, batch, table_stride_s, table_stride_b, D, BLOCK_D, TABLE_PER_SAMPLE, ACC
     )

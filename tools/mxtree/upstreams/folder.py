@@ -49,5 +49,6 @@ def _walk(folder: Path, below: bytes) -> Iterator[tuple[bytes, int]]:
 def _read(root: Path, name: bytes, mode: int) -> File:
     path = root / os.fsdecode(name)
     if stat.S_ISLNK(mode):
-        return File(name, SYMLINK, os.fsencode(path.readlink()))
+        # Path.readlink() would turn ./a into a.
+        return File(name, SYMLINK, os.fsencode(os.readlink(path)))  # noqa: PTH115
     return File(name, EXECUTABLE if mode & stat.S_IXUSR else REGULAR, path.read_bytes())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least custom quantizer that TE 2.18 accepts: it keeps the values, so that a GEMM has one answer.
+"""The least custom quantizer that TE accepts: it keeps the values, so that a GEMM has one answer.
 
-The patches to TE's custom path are about TE's Python, not about a number format. With this quantizer
-their tests need no overlay, and every result can be compared with fp64 autograd.
+The patches to TE's custom path are about TE's Python, not about a number format. With this
+quantizer their tests need no overlay, and every result can be compared with fp64 autograd.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExactStorage(QuantizedTensorStorage):
         if self._quantizer.columnwise_usage:
             self.data_t, self.scale_t = values.t().contiguous(), torch.ones(1)
 
-    def quantize_(self, tensor: torch.Tensor, *, noop_flag: Any = None) -> ExactStorage:
+    def quantize_(self, tensor: torch.Tensor, **_: Any) -> ExactStorage:
         """In place, as the weight cache asks for it."""
         self._quantizer.quantized[self._quantizer.role] += 1
         self.fill(tensor)
@@ -44,7 +44,9 @@ class ExactStorage(QuantizedTensorStorage):
         self, rowwise_usage: bool | None = None, columnwise_usage: bool | None = None
     ) -> None:
         if (rowwise_usage and self.data is None) or (columnwise_usage and self.data_t is None):
-            raise RuntimeError(f"{self._quantizer.role}: a direction was asked for and never packed")
+            raise RuntimeError(
+                f"{self._quantizer.role}: a direction was asked for and never packed"
+            )
         if rowwise_usage is False:
             self.data = self.scale = None
         if columnwise_usage is False:

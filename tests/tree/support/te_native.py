@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The few functions of `transformer_engine_torch` that the stub does have, in torch, counted.
 
-Signatures follow transformer_engine/pytorch/csrc/extensions of TE 2.18. They compute in fp32 and refuse
-the quantizers and fusions that only C++ could serve.
+Signatures follow transformer_engine/pytorch/csrc/extensions of TE 2.18. They compute in fp32 and
+refuse the quantizers and fusions that only C++ could serve.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def generic_gemm(
     accumulate = rest[2]
     _no_quantizer("generic_gemm", quantizer)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)) or gelu:
-        raise RuntimeError(f"generic_gemm: Unexpected operands {type(a).__name__}, {type(b).__name__}")
+        raise RuntimeError(
+            f"generic_gemm: Unexpected operands {type(a).__name__}, {type(b).__name__}"
+        )
     if options["comm_overlap"] is not None or options["extra_output"] is not None:
         raise NotImplementedError("generic_gemm: communication overlap is not in the stub")
     left = b.reshape(-1, b.shape[-1]).float()

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for the compiled `transformer_engine_torch`, so that TE's Python runs on a bare CPU.
 
-No C++ of TransformerEngine runs under this stub, and no GPU. What runs, and what the tests judge, is
-TE's own Python from the tree under test: Linear, LayerNormLinear, LayerNormMLP, base, quantization,
-custom_recipes.gemm, _extra_state, the recipes. Every C++ function that is not written out in
-`te_native.py` raises `NotImplementedError` when it is called, with its name, so no test passes because
-a call was swallowed; the functions that are written out are counted (`te_native.CALLS`).
+No C++ of TransformerEngine runs under this stub, and no GPU. What runs, and what the tests judge,
+is TE's own Python from the tree under test: Linear, LayerNormLinear, LayerNormMLP, base,
+quantization, custom_recipes.gemm, _extra_state, the recipes. Every C++ function that is not written
+out in `te_native.py` raises `NotImplementedError` with its name when it is called, so no test
+passes because a call was swallowed; those that are written out are counted (`te_native.CALLS`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import importlib.metadata
 import os
@@ -19,7 +18,7 @@ import types
 import warnings
 from typing import Any, NoReturn
 
-import te_native
+from support import te_native
 
 MODULE = "transformer_engine_torch"
 #: Numbers that transformer_engine/pytorch/constants.py compares with its own copy at import.
@@ -44,7 +43,7 @@ class _Absent:
         self.__name__ = name
 
     def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
-        raise NotImplementedError(f"{MODULE}.{self.__name__} was called and the stub has no such code")
+        raise NotImplementedError(f"{MODULE}.{self.__name__} was called, the stub has no such code")
 
 
 class _Members(enum.EnumMeta):
@@ -107,24 +106,18 @@ def install() -> types.ModuleType:
     one should be tested, not this.
     """
     if not installed() and MODULE in sys.modules:
-        raise RuntimeError(f"{MODULE} is loaded from {sys.modules[MODULE].__file__}; no stub over it")
+        raise RuntimeError(f"{MODULE} is loaded from {sys.modules[MODULE].__file__}: no stub")
     # transformer_engine.common loads the CUDA core library at import unless it thinks it is built.
     os.environ["NVTE_PROJECT_BUILDING"] = "1"
     os.environ.setdefault("NVTE_FUSED_ATTN", "0")
     if not installed():
         sys.modules[MODULE] = make()
-    with _quiet_import():
+    with warnings.catch_warnings():
+        # TE warns at import about what the stub replaces; tests run with warnings as errors.
+        warnings.simplefilter("ignore")
         import transformer_engine.common
 
-        transformer_engine.common.load_framework_extension = lambda framework: None
+        transformer_engine.common.load_framework_extension = lambda _framework: None
         import transformer_engine.pytorch as te
 
     return te
-
-
-@contextlib.contextmanager
-def _quiet_import() -> Any:
-    """TE warns at import about what the stub replaces; tests run with warnings as errors."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

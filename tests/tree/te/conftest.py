@@ -3,16 +3,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-
-import te_cuda
-import te_native
-import te_stub
+from support import te_cuda, te_native, te_stub
 
 te_stub.install()
 

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import pytest
-import te_native
 import torch
 import transformer_engine.pytorch as te
-from te_exact import ExactFactory
+from support import te_native
+from support.te_exact import ExactFactory
 from torch.testing import assert_close
 from transformer_engine.common.recipe import CustomRecipe
 
@@ -76,7 +76,9 @@ def test_layernorm_linear_with_bias_matches_its_bf16_path(normalization: str) ->
     custom, native = gradients(CustomRecipe(qfactory=factory)), gradients(None)
     assert custom.keys() == native.keys()
     for name, gradient in custom.items():
-        assert_close(gradient, native[name], rtol=2.0**-7, atol=2.0**-6, msg=lambda m, n=name: f"{n}: {m}")
+        assert_close(
+            gradient, native[name], rtol=2.0**-7, atol=2.0**-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
     assert factory.multiplied == {"FPROP": 1, "DGRAD": 1, "WGRAD": 1}
     assert te_native.CALLS["generic_gemm"] == 3, "the BF16 run only"
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import te_native
 import torch
 import transformer_engine.pytorch as te
-from te_exact import ExactFactory, ExactQuantizer
+from support import te_native
+from support.te_exact import ExactFactory, ExactQuantizer
 from torch.testing import assert_close
 from transformer_engine.common.recipe import CustomRecipe
 from transformer_engine.pytorch.cpp_extensions import general_gemm
@@ -131,7 +131,7 @@ def test_an_output_of_another_shape_is_refused(out: torch.Tensor, named: str) ->
 @pytest.mark.control("DID NOT RAISE")
 def test_an_output_of_another_dtype_is_refused() -> None:
     out = torch.zeros(N, K, dtype=torch.bfloat16)
-    with pytest.raises(ValueError, match="WGRAD.*float32.*bfloat16"):
+    with pytest.raises(ValueError, match=r"WGRAD.*float32.*bfloat16"):
         Operands().wgrad(out=out, out_dtype=torch.float32)
 
 
@@ -175,3 +175,31 @@ def test_an_argument_that_cannot_be_honoured_is_refused(
 def test_a_bias_gradient_is_refused_where_the_path_has_none() -> None:
     with pytest.raises(NotImplementedError, match="bias gradient"):
         Operands().wgrad(bias=torch.zeros(N))
+
+
+class WritingQuantizer(ExactQuantizer):
+    """One whose weight gradient GEMM writes into `out` itself."""
+
+    qgemm_writes_out = True
+
+    def qgemm(self, *args: Any, out: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
+        accumulate = options.pop("accumulate", None)
+        result = super().qgemm(*args, **options)
+        if out is None:
+            return result
+        self.multiplied["written"] += 1
+        return out.add_(result) if accumulate else out.copy_(result)
+
+
+@pytest.mark.control("out was not used")
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_a_quantizer_that_writes_out_itself_is_given_it(accumulate: bool) -> None:
+    operands, out = Operands(), torch.full((N, K), 3.0)
+    q = WritingQuantizer("input", operands.factory.quantized, operands.factory.multiplied)
+    result, *_ = general_gemm(
+        q(operands.x), q(operands.dy), layout="NT", grad=True, out=out, accumulate=accumulate
+    )
+    assert result is out, "out was not used"
+    assert operands.factory.multiplied == {"WGRAD": 1, "written": 1}
+    expected = operands.dy.double().t() @ operands.x.double() + 3.0 * accumulate
+    assert_close(out.double(), expected, rtol=1e-6, atol=1e-5)

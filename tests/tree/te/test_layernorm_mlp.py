@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import pytest
-import te_native
 import torch
 import transformer_engine.pytorch as te
-from te_exact import ExactFactory, ExactQuantizer
+from support import te_native
+from support.te_exact import ExactFactory, ExactQuantizer
 from torch.testing import assert_close
 from transformer_engine.common.recipe import CustomRecipe
 from transformer_engine.pytorch.cpp_extensions import general_gemm
@@ -27,7 +27,9 @@ def mlp(*, bias: bool = False, checkpoint: bool = False) -> te.LayerNormMLP:
     )
 
 
-def reference(module: te.LayerNormMLP, x: torch.Tensor, dy: torch.Tensor) -> dict[str, torch.Tensor]:
+def reference(
+    module: te.LayerNormMLP, x: torch.Tensor, dy: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """The gradients of LayerNorm, FC1, GELU, FC2 by fp64 autograd."""
     p = {n: t.detach().double().requires_grad_() for n, t in module.named_parameters()}
     leaf = x.double().requires_grad_()

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts this folder on the import path: `import fusions_support` works in every test of the fusions."""
+"""The tests of mxflux.fusions import their helpers by name, and mxflux from the overlay."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).resolve().parent
+for path in (str(HERE), str(HERE.parents[2] / "overlay")):
+    if path not in sys.path:
+        sys.path.insert(0, path)

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import triton_interpreter  # noqa: F401  (before every kernel)
 
+import os  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
 
 import torch  # noqa: E402
 
@@ -14,6 +18,18 @@ from mxflux.fusions.rope_table import RopeTable  # noqa: E402
 Tensor = torch.Tensor
 BF16 = torch.bfloat16
 KINDS = ("random", "tiny", "huge", "offset", "outlier", "zero rows", "constant rows")
+
+
+OVERLAY = Path(__file__).resolve().parents[3] / "overlay"
+
+
+def run_python(*arguments: str, timeout: int = 300) -> subprocess.CompletedProcess[str]:
+    """Run Python with mxflux importable and the interpreter off: what a compiler test needs."""
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    env["PYTHONPATH"] = f"{OVERLAY}{os.pathsep}{Path(__file__).parent}"
+    return subprocess.run(
+        [sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=timeout, check=False
+    )
 
 
 def values(kind: str, *sizes: int, dtype: torch.dtype = BF16, seed: int = 0) -> Tensor:

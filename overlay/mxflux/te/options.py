@@ -95,6 +95,7 @@ def _refuse_what_has_no_effect(recipe: Any) -> None:
 
 
 def _forward_format(recipe: Any) -> str:
+    valid: tuple[str, ...]
     if hasattr(recipe, "fp6_format"):
         option, chosen, valid = "fp6_format", recipe.fp6_format, ("E2M3", "E3M2")
     else:

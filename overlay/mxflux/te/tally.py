@@ -50,10 +50,9 @@ def check_census(
     """
     options = Options.of(recipe)
     plan = plan_of(options, recipe.backend)
-    ours = (
-        directions if options.backward_override is None else [d for d in directions if d == "fprop"]
-    )
-    gemms = [(d, plan.gemm(d).format, plan.gemm(d).backend or "torch") for d in ours]
+    if options.backward_override is not None:
+        directions = [d for d in directions if d == "fprop"]
+    gemms = [(d, plan.gemm(d).format, plan.gemm(d).backend or "torch") for d in directions]
     wanted = {(name, *gemm): steps for name in opened.expected for gemm in gemms}
     found = dict(opened.gemms)
     lines = [

@@ -89,11 +89,11 @@ def test_a_boundary_slot_refuses_to_quantize(slot: str) -> None:
 
 @pytest.mark.control(MISSING)
 def test_quantized_output_is_refused() -> None:
-    module = linear()
+    module, recipe = linear(), mxfp4()
     with (
         pytest.warns(UserWarning, match="output_quantizer_role"),
         pytest.raises(NotImplementedError, match="quantization_params"),
-        te.autocast(recipe=mxfp4()),
+        te.autocast(recipe=recipe),
     ):
         module(data(TOKENS, IN), fp8_output=True)
 

@@ -75,9 +75,11 @@ def _run(
     pip = [str(target.python), "-m", "pip"]
     if "pip" not in target.distributions:
         pip = [sys.executable, "-m", "pip", "--python", str(target.python)]
+    # What PYTHONPATH adds is not the environment's: pip must neither count nor remove it.
+    env = {key: value for key, value in env.items() if key != "PYTHONPATH"}
     process = subprocess.run(
         [*pip, "--disable-pip-version-check", "--no-input", *arguments],
-        env=dict(env),
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr if show else subprocess.PIPE,
         stderr=None if show else subprocess.STDOUT,

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from mxtree.environment import requirements
+from mxtree.environment import bootstrap, requirements
 from mxtree.environment.interpreter import inspect
 from mxtree.environment.pip import install_packages
 from mxtree.environment.pythons import DEFAULT_VERSION, find_python
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mxtree.environment.interpreter import Interpreter
-
-# Written when making starts, and when everything that has to be in the environment is in it.
-_STARTED = ".mxtree-started"
-_READY = ".mxtree-ready"
 
 
 def default_location(tree: Path) -> Path:
@@ -37,12 +32,12 @@ def prepare(folder: Path) -> Interpreter:
     Python to make it with is found.
     """
     wanted = _fingerprint()
-    if not _is_ready(folder, wanted):
+    if not bootstrap.is_ready(folder, wanted):
         _refuse_foreign(folder)
         _make(folder, find_python())
         target = inspect(python_of(folder))
         install_packages(target, ["-r", str(requirements.FILE)])
-        (folder / _READY).write_text(wanted, encoding="utf-8")
+        (folder / bootstrap.READY).write_text(wanted, encoding="utf-8")
     return inspect(python_of(folder))
 
 
@@ -57,17 +52,8 @@ def _fingerprint() -> str:
     return f"{DEFAULT_VERSION} {digest}\n"
 
 
-def _is_ready(folder: Path, wanted: str) -> bool:
-    try:
-        found = (folder / _READY).read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return found == wanted and python_of(folder).exists()
-
-
 def _refuse_foreign(folder: Path) -> None:
-    ours = (folder / _STARTED).exists()
-    if folder.exists() and not ours and (not folder.is_dir() or any(folder.iterdir())):
+    if bootstrap.is_foreign(folder):
         raise FatalError(
             f"{folder} exists and is not an environment that mxtree made",
             hint=f"name another folder with --env; or, to install into an environment that you "
@@ -77,7 +63,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 def _make(folder: Path, base: Path) -> None:
     print(f"mxtree: making {folder} with {base}", file=sys.stderr)
-    _empty(folder)
+    bootstrap.empty(folder)
     command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update"]
     process = subprocess.run(
         [*command, "--python", str(base), str(folder)], capture_output=True, text=True, check=False
@@ -88,17 +74,3 @@ def _make(folder: Path, base: Path) -> None:
             details=(process.stdout + process.stderr).splitlines()[-20:],
             code=ExitCode.COULD_NOT_CHECK,
         )
-
-
-def _empty(folder: Path) -> None:
-    """Leave nothing in ``folder`` but the mark that says that it is ours, at every moment."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _STARTED).touch()
-    (folder / _READY).unlink(missing_ok=True)
-    for entry in folder.iterdir():
-        if entry.name == _STARTED:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()

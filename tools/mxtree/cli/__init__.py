@@ -21,6 +21,7 @@ COMMANDS = (
     "test",
     "export",
     "new",
+    "rebase",
     "lint",
     "doctor",
 )

@@ -24,10 +24,16 @@ def create(path: Path, objects_of: Path) -> None:
     git("init", "--quiet", "--template=", f"--initial-branch={BRANCH}", path)
     # The user's own git works here later; a global autocrlf would show every file as changed.
     git("config", "core.autocrlf", "false", cwd=path)
+    add_objects(path, objects_of)
+
+
+def add_objects(path: Path, objects_of: Path) -> None:
+    """Give the repository at ``path`` every object of another one as well."""
     _link_tree(objects_of / "objects", path / ".git" / "objects")
     shallow = objects_of / "shallow"
     if shallow.is_file():
-        shutil.copyfile(shallow, path / ".git" / "shallow")
+        with (path / ".git" / "shallow").open("ab") as file:
+            file.write(shallow.read_bytes())
 
 
 def check_out(path: Path, *, base: str, tag: str, head: str) -> None:
@@ -50,5 +56,8 @@ def _link_tree(source: Path, target: Path) -> None:
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
+    except FileExistsError:
+        # An object's name is the hash of its content: the one that is there is the same.
+        return
     except OSError:
         shutil.copy2(source, target)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conflict screen: patch, file, hunk, who changed those lines upstream, what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mxtree.engine import apply_prefix
+from mxtree.errors import ExitCode, FatalError
+from mxtree.rebase.culprits import culprits
+from mxtree.rebase.hunks import old_spans
+
+if TYPE_CHECKING:
+    from mxtree.rebase.model import Rebase
+    from mxtree.rebase.work import Work
+    from mxtree.series import Patch
+
+_HUNKS_SHOWN = 6
+
+
+def conflict_screen(work: Work, rebase: Rebase, patch: Patch) -> FatalError:
+    """Return the error that tells the user everything about the conflict at hand."""
+    unmerged = work.unmerged()
+    details = [f"in {path}" for path in unmerged]
+    details += _strict(work, rebase, patch)
+    for path, span in list(old_spans(patch, context=0))[:_HUNKS_SHOWN]:
+        if path in unmerged or not unmerged:
+            named = culprits(work, rebase, path, span)
+            details += [
+                f"{path}:{span.first}-{span.last} was changed upstream by {n}" for n in named
+            ]
+    verb = f"mxtree rebase {rebase.upstream}"
+    return FatalError(
+        f"conflict in patch {rebase.current.name} ({rebase.current.title}), "
+        f"{rebase.position + 1} of {len(rebase.steps)}",
+        details=details,
+        hint=f"edit the files in {work.path}, git -C {work.path} add them, then\n"
+        f"  {verb} --continue\n"
+        f'or leave the patch out: {verb} --skip --reason "..."\n'
+        f"or give up, all as before: {verb} --abort",
+        code=ExitCode.CONFLICT,
+    )
+
+
+def exec_screen(work: Work, rebase: Rebase) -> FatalError:
+    """Return the error of a ``--exec`` command that failed."""
+    step = rebase.steps[rebase.position - 1]
+    return FatalError(
+        f"the command of --exec failed after patch {step.name}: {rebase.exec_command}",
+        hint=f"change the patch in {work.path} (git commit --amend) or leave it as it is, then "
+        f"mxtree rebase {rebase.upstream} --continue",
+        code=ExitCode.CHECK_FAILED,
+    )
+
+
+def _strict(work: Work, rebase: Rebase, patch: Patch) -> list[str]:
+    conflict = apply_prefix(work.path, rebase.tip, [patch])[1]
+    return [conflict.message, *conflict.details] if conflict else []

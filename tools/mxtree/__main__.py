@@ -13,7 +13,7 @@ def main() -> int:
     from mxtree.cli import app
 
     try:
-        status = app(standalone_mode=False)
+        status = app(standalone_mode=False, prog_name="mxtree")
     except KeyboardInterrupt:
         print("\ninterrupted; nothing is half done: run the same command again", file=sys.stderr)
         return ExitCode.INTERRUPTED

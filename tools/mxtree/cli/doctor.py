@@ -21,7 +21,9 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
 ) -> int:
-    """Look over git, Python, disk, network, torch, GPUs, AITER and TransformerEngine.
+    """Say what is missing on this machine.
+
+    Looks at git, Python, disk, network, torch, GPUs, AITER and TransformerEngine.
 
     Exit status 1 when something that mxtree itself needs is not as it should be.
     """

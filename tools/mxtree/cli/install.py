@@ -46,7 +46,11 @@ def install(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:
-    """Install a tree, editable, into a new environment or an existing one, and prove it."""
+    """Install a tree, editable, and prove it.
+
+    Into a new environment beside the tree (Python 3.12 and torch, gigabytes), or with --python into
+    an existing one, whose torch and triton are never touched.
+    """
     from mxtree.environment import foreign, report
     from mxtree.environment.install import InstallRequest
     from mxtree.environment.install import install as run

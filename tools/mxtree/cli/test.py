@@ -28,9 +28,10 @@ def run_tests(
     ctx: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> int:
-    """Run the tests with tox: lint, tools, overlay, and the smoke pair's patched tree.
+    """Run the tests with tox.
 
-    Further arguments are tox's: `-e ENV` (any pyX-mcoreY-teZ), `--label NAME`, `-p`, `-r`, `list`,
+    Without arguments lint, tools, overlay, and the patched tree of the pinned pair with its
+    negative controls on the stock one. Further arguments are tox's: `-e ENV` (any pyX-mcoreY-teZ), `--label NAME`, `-p`, `-r`, `list`,
     and after `--` arguments of pytest.
     """
     import json

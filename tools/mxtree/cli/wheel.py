@@ -25,7 +25,11 @@ def wheel(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
 ) -> None:
-    """Make wheels of the patched upstreams and of mxflux, named after the tree's digest."""
+    """Make wheels of a tree.
+
+    Of the patched upstreams and of mxflux; versions name the tree's digest, and the same tree gives
+    the same bytes on every machine.
+    """
     from mxtree.environment import report
     from mxtree.environment.wheel import build_wheels
     from mxtree.project import find_project

@@ -31,8 +31,8 @@ def run_tests(
     """Run the tests with tox.
 
     Without arguments lint, tools, overlay, and the patched tree of the pinned pair with its
-    negative controls on the stock one. Further arguments are tox's: `-e ENV` (any pyX-mcoreY-teZ), `--label NAME`, `-p`, `-r`, `list`,
-    and after `--` arguments of pytest.
+    negative controls on the stock one. Arguments are tox's: `-e ENV` (any pyX-mcoreY-teZ),
+    `--label NAME`, `-p`, `-r`, `list`, and after `--` arguments of pytest.
     """
     import json
 

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused kernels against the byte floor, eager PyTorch, torch.compile and Liger, on one GPU, in one table.
+
+    python benchmarks/fusions.py --device cuda --out out/fusions            # check, time, write Markdown + JSON
+    python benchmarks/fusions.py --device cuda --tune --out out/fusions     # first time every configuration
+
+Every op is checked against the fp64 chain (outputs, gradients, run-to-run bits, the registered ops' bits) before
+anything is timed. Times are medians of CUDA events, the L2 flushed before each call; backward is what
+torch.autograd.grad takes. The floor is the least bytes over the copy bandwidth measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "overlay"))
+
+import torch
+
+from mxflux.fusions import catalog, reference, tables, timing
+from mxflux.fusions.gate_residual import gate_residual_ln_modulate
+from mxflux.fusions.ln_modulate import ln_modulate
+from mxflux.fusions.norm_rope import norm_rope
+from mxflux.fusions.norm_rope_qkv import norm_rope_qkv
+from mxflux.fusions.rope_table import RopeTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Tensor = torch.Tensor
+Run = "Callable[..., tuple[Tensor, ...]]"
+BF16 = torch.bfloat16
+COMPILED_SHAPES = ((512, 32), (4608, 1))
+CHECKED_SHAPES = ((512, 32), (4608, 1), (77, 3))
+TARGETS = {"forward": 1.15, "backward": 1.25, "small": 1.6, "compile": 2.0, "enqueue": 30.0}
+
+
+@dataclass(frozen=True)
+class Op:
+    """One fused op with its unfused chain. run and chain take the differentiable inputs, then the table."""
+
+    name: str
+    run: Any
+    chain: Any
+    registered: Any
+    inputs: Any
+    forward_bytes: Any
+    backward_bytes: Any
+
+
+@dataclass
+class Result:
+    """One line of the table; times in microseconds."""
+
+    op: str
+    seq: int
+    batch: int
+    direction: str
+    implementation: str
+    time: float
+    bytes: int
+    floor: float
+    share: float
+
+
+@dataclass
+class Report:
+    """Everything the run measured."""
+
+    device: str
+    torch: str
+    triton: str
+    copy_bandwidth: float
+    results: list[Result] = field(default_factory=list)
+    enqueue: dict[str, float] = field(default_factory=dict)
+    checks: list[str] = field(default_factory=list)
+    misses: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def rope_inputs(seq: int, batch: int, heads: int = catalog.HEADS, dim: int = catalog.HEAD_DIM) -> tuple:
+    """mixed, q_weight, k_weight and the cos-sin table."""
+    mixed = torch.randn(seq, batch, heads, 3 * dim, device="cuda", dtype=BF16)
+    weights = [1 + 0.1 * torch.randn(dim, device="cuda") for _ in range(2)]
+    angles = torch.rand(seq, 1, 1, dim // 2, device="cuda").repeat_interleave(2, -1) * 6.28
+    return [mixed, *(w.to(BF16) for w in weights)], RopeTable.from_angles(angles)
+
+
+def ln_inputs(seq: int, batch: int, count: int, width: int = catalog.HIDDEN) -> tuple:
+    """count hidden states, then gate, scale, shift (or scale, shift) as chunks of one projection."""
+    hidden = [torch.randn(seq, batch, width, device="cuda", dtype=BF16) for _ in range(count)]
+    parts = torch.randn(batch, 6 * width, device="cuda", dtype=BF16).chunk(6, dim=-1)
+    return [*hidden, *parts[: count + 1]], None
+
+
+def rope_bytes(seq: int, batch: int, tensors: int) -> int:
+    """`tensors` [S, B, hidden] bf16 tensors, the rstd of q and k, the table."""
+    return tensors * 2 * seq * batch * catalog.HIDDEN + 8 * seq * batch * catalog.HEADS + 4 * seq * catalog.HEAD_DIM
+
+
+def ln_bytes(seq: int, batch: int, tensors: int, parameters: int) -> int:
+    """`tensors` hidden states, mean and rstd, `parameters` [B, hidden] vectors, all bf16 but the statistics."""
+    return 2 * catalog.HIDDEN * (tensors * seq * batch + parameters * batch) + 8 * seq * batch
+
+
+OPS = (
+    Op(
+        "norm_rope_qkv",
+        lambda m, qw, kw, table: norm_rope_qkv(m, qw, kw, table),
+        lambda m, qw, kw, table: tuple(
+            t.contiguous() for t in reference.norm_rope_qkv(m, qw, kw, table.cos_sin.to(wide(m)))
+        ),
+        lambda m, qw, kw, table: torch.ops.mxflux.norm_rope_qkv(m, qw, kw, table.cos_sin, 1e-6)[:3],
+        rope_inputs,
+        lambda s, b: rope_bytes(s, b, 6),
+        lambda s, b: rope_bytes(s, b, 8),
+    ),
+    Op(
+        "norm_rope (q)",
+        lambda m, qw, table: (norm_rope(m[..., : m.shape[-1] // 3], qw, table),),
+        lambda m, qw, table: (
+            reference.norm_rope(m[..., : m.shape[-1] // 3], qw, table.cos_sin.to(wide(m))),
+        ),
+        lambda m, qw, table: torch.ops.mxflux.norm_rope(m[..., : m.shape[-1] // 3], qw, table.cos_sin, 1e-6)[:1],
+        lambda s, b, *a: (rope_inputs(s, b, *a)[0][:2], rope_inputs(s, b, *a)[1]),
+        lambda s, b: rope_bytes(s, b, 2),
+        lambda s, b: rope_bytes(s, b, 3),
+    ),
+    Op(
+        "ln_modulate",
+        lambda x, sc, sh, _: (ln_modulate(x, sc, sh),),
+        lambda x, sc, sh, _: (reference.ln_modulate(x, sc, sh),),
+        lambda x, sc, sh, _: torch.ops.mxflux.ln_modulate(x, sc, sh, 1e-6)[:1],
+        lambda s, b, *a: ln_inputs(s, b, 1, *a),
+        lambda s, b: ln_bytes(s, b, 2, 2),
+        lambda s, b: ln_bytes(s, b, 3, 3),
+    ),
+    Op(
+        "gate_residual_ln_modulate",
+        lambda x, y, g, sc, sh, _: gate_residual_ln_modulate(x, y, g, sc, sh),
+        lambda x, y, g, sc, sh, _: reference.gate_residual_ln_modulate(x, y, g, sc, sh),
+        lambda x, y, g, sc, sh, _: torch.ops.mxflux.gate_residual_ln_modulate(x, y, g, sc, sh, 1e-6)[:2],
+        lambda s, b, *a: ln_inputs(s, b, 2, *a),
+        lambda s, b: ln_bytes(s, b, 4, 3),
+        lambda s, b: ln_bytes(s, b, 6, 5),
+    ),
+)
+
+
+def wide(x: Tensor) -> torch.dtype:
+    """fp64 for fp64, else fp32: the dtype in which a table is handed to a chain."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def results_of(run: Any, inputs: list[Tensor], table: Any, grads: list[Tensor] | None = None) -> list[Tensor]:
+    """Outputs, then gradients of the inputs."""
+    leaves = [t.detach().requires_grad_() for t in inputs]
+    outputs = run(*leaves, table)
+    grads = grads or [torch.ones_like(o) for o in outputs]
+    found = torch.autograd.grad(outputs, leaves, [g.to(o.dtype) for g, o in zip(grads, outputs, strict=True)])
+    return [*(o.detach() for o in outputs), *found]
+
+
+def rms(x: Tensor, truth: Tensor) -> float:
+    """Root mean square error in fp64."""
+    return float((x.double() - truth).square().mean().sqrt())
+
+
+def check(op: Op, seq: int, batch: int) -> list[str]:
+    """What is wrong with the op at one shape: accuracy against the bf16 chain, bits from run to run and op to op."""
+    torch.manual_seed(seq)
+    inputs, table = op.inputs(seq, batch)
+    outputs = op.run(*inputs, table)
+    grads = [torch.randn_like(o) for o in outputs]
+    fused = results_of(op.run, inputs, table, grads)
+    again = results_of(op.run, inputs, table, grads)
+    opaque = results_of(op.registered, inputs, table, grads)
+    unfused = results_of(op.chain, inputs, table, grads)
+    exact = results_of(op.chain, [t.double() for t in inputs], table, [g.double() for g in grads])
+    problems = []
+    for index, (ours, theirs, truth) in enumerate(zip(fused, unfused, exact, strict=True)):
+        if not rms(ours, truth) <= rms(theirs, truth):
+            problems.append(f"tensor {index}: error {rms(ours, truth):.3e} above the chain's {rms(theirs, truth):.3e}")
+        if not torch.equal(ours, again[index]):
+            problems.append(f"tensor {index}: two runs differ")
+        if not torch.equal(ours, opaque[index]):
+            problems.append(f"tensor {index}: the registered op differs")
+    return [f"{op.name} {seq}x{batch}: {problem}" for problem in problems]
+
+
+def check_compiled(op: Op, seq: int, batch: int) -> list[str]:
+    """Whether torch.compile of the fused op gives the bits of eager."""
+    inputs, table = op.inputs(seq, batch)
+    eager = results_of(op.run, inputs, table)
+    compiled = results_of(torch.compile(op.run, fullgraph=True, dynamic=False), inputs, table)
+    return [
+        f"{op.name} {seq}x{batch}: tensor {i}: compiled differs from eager"
+        for i, (a, b) in enumerate(zip(eager, compiled, strict=True))
+        if not torch.equal(a, b)
+    ]
+
+
+def liger(op: Op) -> Any:
+    """Liger's RMSNorm before an eager RoPE, where it is installed; None elsewhere (no peer has the same maths)."""
+    if op.name != "norm_rope_qkv" or importlib.util.find_spec("liger_kernel") is None:
+        return None
+    from liger_kernel.ops.rms_norm import LigerRMSNormFunction
+
+    def run(mixed: Tensor, q_weight: Tensor, k_weight: Tensor, table: RopeTable) -> tuple[Tensor, ...]:
+        q, k, v = mixed.chunk(3, dim=-1)
+        normed = [
+            LigerRMSNormFunction.apply(t.contiguous(), w, 1e-6, 0.0, "llama", False)
+            for t, w in ((q, q_weight), (k, k_weight))
+        ]
+        return (*(reference.rotate(t, table.cos_sin) for t in normed), v.contiguous())
+
+    return run
+
+
+def time_both(report: Report, op: Op, name: str, run: Any, seq: int, batch: int) -> None:
+    """Forward with gradients on, then backward."""
+    inputs, table = op.inputs(seq, batch)
+    leaves = [t.detach().requires_grad_() for t in inputs]
+    outputs = run(*leaves, table)
+    grads = [torch.randn_like(o) for o in outputs]
+    forward = timing.device_time(lambda: run(*leaves, table))
+    backward = timing.device_time(
+        lambda: torch.autograd.grad(outputs, leaves, grads, retain_graph=True)
+    )
+    for direction, measured, least in (
+        ("forward", forward, op.forward_bytes(seq, batch)),
+        ("backward", backward, op.backward_bytes(seq, batch)),
+    ):
+        floor = least / report.copy_bandwidth * 1e6
+        report.results.append(
+            Result(op.name, seq, batch, direction, name, measured, least, floor, floor / measured)
+        )
+
+
+def implementations(op: Op, seq: int, batch: int, compile_chain: bool) -> dict[str, Any]:
+    """Name -> what runs."""
+    found = {"fused": op.run, "eager": op.chain}
+    if compile_chain and (seq, batch) in COMPILED_SHAPES:
+        torch._dynamo.reset()
+        found["torch.compile"] = torch.compile(
+            op.chain, mode="max-autotune-no-cudagraphs", dynamic=False
+        )
+    peer = liger(op)
+    if peer is not None:
+        found["Liger RMSNorm + eager RoPE"] = peer
+    return found
+
+
+def measure_enqueue(report: Report) -> None:
+    """Host microseconds a call on small tensors: forward without and with gradients, backward, registered op."""
+    for op in OPS:
+        inputs, table = op.inputs(16, 1)
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        outputs = op.run(*leaves, table)
+        grads = [torch.randn_like(o) for o in outputs]
+        names = {
+            "forward, no grad": lambda: op.run(*inputs, table),
+            "forward, grad": lambda: op.run(*leaves, table),
+            "backward, autograd.grad": lambda: torch.autograd.grad(
+                outputs, leaves, grads, retain_graph=True
+            ),
+            "forward through the registered op, grad": lambda: op.registered(*leaves, table),
+        }
+        for name, call in names.items():
+            report.enqueue[f"{op.name}: {name}"] = timing.enqueue_time(call)
+    x = torch.randn(64, device="cuda", requires_grad=True)
+    y, g = x * 2, torch.ones(64, device="cuda")
+    report.enqueue["autograd.grad of one multiplication, for scale"] = timing.enqueue_time(
+        lambda: torch.autograd.grad(y, x, g, retain_graph=True)
+    )
+
+
+def judge(report: Report) -> None:
+    """Which targets of the issue were missed."""
+    times = {(r.op, r.seq, r.batch, r.direction, r.implementation): r for r in report.results}
+    for (op, seq, batch, direction, name), r in times.items():
+        if name != "fused":
+            continue
+        ratio = r.time / r.floor
+        limit = TARGETS["small"] if (seq, batch) == (4608, 1) else TARGETS[direction]
+        if (seq, batch) != (256, 32) and ratio > limit:
+            report.misses.append(f"{op} {seq}x{batch} {direction}: {ratio:.2f}x of the floor, target {limit}x")
+        compiled = times.get((op, seq, batch, direction, "torch.compile"))
+        if compiled and (seq, batch) == (512, 32) and compiled.time < TARGETS["compile"] * r.time:
+            report.misses.append(f"{op} {seq}x{batch} {direction}: {compiled.time / r.time:.2f}x faster than compile, target 2x")
+    for name, value in report.enqueue.items():
+        if "forward, " in name and value > TARGETS["enqueue"]:
+            report.misses.append(f"{name}: enqueue {value:.1f} us, target {TARGETS['enqueue']:.0f}")
+
+
+def markdown(report: Report) -> str:
+    """The table for people."""
+    lines = [
+        "# Fused kernels, timed",
+        "",
+        f"{report.device}, torch {report.torch}, triton {report.triton}; copy bandwidth"
+        f" {report.copy_bandwidth / 1e12:.2f} TB/s (read + write). bf16, hidden 3072, 24 heads of 128. Medians, L2 cold.",
+        "",
+        "|op|S x B|direction|MB|floor us|implementation|us|of copy bandwidth|x floor|x fused|",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    fused = {(r.op, r.seq, r.batch, r.direction): r.time for r in report.results if r.implementation == "fused"}
+    for r in report.results:
+        ours = fused[r.op, r.seq, r.batch, r.direction]
+        lines.append(
+            f"|{r.op}|{r.seq}x{r.batch}|{r.direction}|{r.bytes / 1e6:.1f}|{r.floor:.1f}|{r.implementation}|{r.time:.1f}"
+            f"|{100 * r.share:.0f}%|{r.time / r.floor:.2f}|{r.time / ours:.2f}|"
+        )
+    lines += ["", "|host enqueue|us|", "|---|---|"]
+    lines += [f"|{name}|{value:.1f}|" for name, value in report.enqueue.items()]
+    for title, items in (("Checks", report.checks), ("Missed targets", report.misses), ("Skipped", report.skipped)):
+        lines += ["", f"{title}:", *(f"- {item}" for item in items or ["none"])]
+    return "\n".join(lines) + "\n"
+
+
+def retune(out: Path) -> None:
+    """Write this GPU's table to out and use it for the rest of the run (and in the checkout)."""
+    from mxflux.fusions import tune
+
+    arch = tables.architecture(torch.device("cuda", 0))
+    if tune.main(["--out", str(out), "--log", str(out / f"{arch}-tuning.json")]) == 0:
+        shutil.copyfile(out / f"{arch}.json", tables.DIRECTORY / f"{arch}.json")
+        tables.load.cache_clear()
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """Check, then time, within the time budget."""
+    import triton
+
+    started = time.monotonic()
+    report = Report(
+        torch.cuda.get_device_name(), torch.__version__, triton.__version__, timing.copy_bandwidth()
+    )
+    for op in OPS:
+        for seq, batch in CHECKED_SHAPES:
+            report.checks += check(op, seq, batch)
+        report.checks += check_compiled(op, 256, 32)
+    measure_enqueue(report)
+    for op in OPS:
+        for seq, batch in catalog.SHAPES:
+            late = time.monotonic() - started > arguments.budget
+            if late:
+                report.skipped.append(f"{op.name} {seq}x{batch}: torch.compile, out of time")
+            for name, call in implementations(op, seq, batch, not late).items():
+                time_both(report, op, name, call, seq, batch)
+            torch.cuda.empty_cache()
+    judge(report)
+    return report
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0: correct, whatever the times; 1: a check failed; 2: called wrongly."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", choices=["cuda"], required=True)
+    parser.add_argument("--out", type=Path, default=Path("out/fusions"))
+    parser.add_argument("--tune", action="store_true", help="first tune, and write the table")
+    parser.add_argument("--budget", type=float, default=240, help="seconds after which torch.compile is skipped")
+    arguments = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        parser.error("no GPU; the kernels' correctness is tested on the CPU by tests/overlay/fusions")
+    torch._functorch.config.donated_buffer = False  # retain_graph on compiled graphs
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.tune:
+        retune(arguments.out)
+    report = run(arguments)
+    text = markdown(report)
+    (arguments.out / "fusions.md").write_text(text, encoding="utf-8")
+    data = json.dumps(asdict(report), indent=1)
+    (arguments.out / "fusions.json").write_text(data + "\n", encoding="utf-8")
+    print(text)
+    return 1 if report.checks else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

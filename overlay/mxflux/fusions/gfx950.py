@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m mxflux.fusions.gfx950 --check`: every kernel in every shipped configuration, compiled for gfx950.
+
+Writes docs/results/gfx950-fusions.{md,json} with --write; --check compiles and fails on a spill, a narrower load,
+fewer waves than the committed table says, or two configurations of one op that give the same binary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mxflux.fusions import catalog, crosscompile, tables
+
+ARCH = "gfx950"
+BANDWIDTH = 8.0e12
+"""MI355X, bytes a second by the data sheet; nothing here was timed on one."""
+
+RESULTS = Path("docs/results")
+WIDTHS = {"dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "short": 2, "ubyte": 1}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One compiled kernel: op, configuration, shape, and what it uses."""
+
+    op: str
+    kernel: str
+    config: str
+    seq: int
+    batch: int
+    vgprs: int
+    sgprs: int
+    lds: int
+    spills: int
+    occupancy: int
+    load_bytes: int
+    buffer_ops: bool
+    megabytes: float
+    microseconds: float
+    digest: str
+
+    @property
+    def key(self) -> str:
+        """What identifies the row across versions."""
+        return f"{self.op} {self.kernel} {self.config} {self.seq}x{self.batch}"
+
+
+def compile_rows(arch: str = ARCH) -> list[Row]:
+    """Compile every op at every catalogued shape, in the configuration that would run there."""
+    rows = []
+    with crosscompile.compile_for(arch):
+        for op in sorted(set(tables.OPS) - {"reduce_partials"}):
+            for seq, batch in catalog.SHAPES:
+                rows += _rows(arch, op, seq, batch)
+    return rows
+
+
+def _rows(arch: str, op: str, seq: int, batch: int) -> list[Row]:
+    config = tables.configuration(arch, op, *catalog.table_rows(op, seq, batch))
+    return [
+        _row(op, seq, batch, call) for call in catalog.Factory(arch).calls(op, seq, batch, config)
+    ]
+
+
+def _row(op: str, seq: int, batch: int, call: catalog.Call) -> Row:
+    used = crosscompile.resources(crosscompile.compile_launch(call.launch, call.pointers))
+    fixed = {**call.launch.constexprs, **call.launch.options}
+    shown = ("BLOCK_M", "CHUNK", "BLOCK_R", "BLOCK_P", "BLOCK_C", "STAGES", "num_warps")
+    config = ",".join(f"{k}={fixed[k]}" for k in shown if k in fixed)
+    loads = [name for name in used.loads if "load" in name]
+    return Row(
+        op=op,
+        kernel=call.launch.kernel.__name__.removesuffix("_kernel"),
+        config=config,
+        seq=seq,
+        batch=batch,
+        vgprs=used.vgprs,
+        sgprs=used.sgprs,
+        lds=used.lds,
+        spills=used.spills,
+        occupancy=used.occupancy,
+        load_bytes=max((WIDTHS.get(name.split("_")[-1], 0) for name in loads), default=0),
+        buffer_ops=all(name.startswith("buffer") for name in used.loads),
+        megabytes=round(call.bytes / 1e6, 1),
+        microseconds=round(call.bytes / BANDWIDTH * 1e6, 1),
+        digest=used.digest,
+    )
+
+
+def duplicates(rows: list[Row]) -> list[str]:
+    """Configurations of one kernel at one shape class that compile to the same binary: wasted table entries."""
+    seen: dict[tuple[str, str, str], set[str]] = {}
+    for row in rows:
+        seen.setdefault((row.op, row.kernel, row.digest), set()).add(row.config)
+    return [
+        f"{op} {kernel}: same binary for {' and '.join(sorted(configs))}"
+        for (op, kernel, _), configs in seen.items()
+        if len(configs) > 1
+    ]
+
+
+def regressions(rows: list[Row], committed: dict[str, dict[str, Any]]) -> list[str]:
+    """What got worse than the committed table: spills, occupancy, load width, buffer instructions."""
+    problems = [f"{row.key}: {row.spills} spills, expected 0" for row in rows if row.spills]
+    for row in rows:
+        before = committed.get(row.key)
+        if before is None:
+            problems.append(f"{row.key}: not in the committed table; run with --write")
+            continue
+        for name in ("occupancy", "load_bytes"):
+            if getattr(row, name) < before[name]:
+                problems.append(f"{row.key}: {name} {getattr(row, name)}, was {before[name]}")
+        if before["buffer_ops"] and not row.buffer_ops:
+            problems.append(f"{row.key}: lost its buffer instructions")
+    missing = set(committed) - {row.key for row in rows}
+    return problems + [f"{key}: in the committed table, no longer compiled" for key in sorted(missing)]
+
+
+def markdown(rows: list[Row], triton_version: str) -> str:
+    """The table for people."""
+    head = [
+        "# Fused kernels on gfx950, compiled without one",
+        "",
+        f"Triton {triton_version}; `python -m mxflux.fusions.gfx950 --write`. Occupancy: waves a SIMD (8 at most), LDS",
+        "included. Load: bytes of the widest load instruction a lane. Time: bytes over 8 TB/s, the data sheet's rate;",
+        "nothing here was timed on an MI355X (the best published Triton norm reaches 73% of it).",
+        "",
+        "|op|kernel|configuration|S x B|VGPR|SGPR|LDS|spills|occupancy|load|buffer|MB|us at 8 TB/s|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    body = [
+        f"|{r.op}|{r.kernel}|{r.config}|{r.seq}x{r.batch}|{r.vgprs}|{r.sgprs}|{r.lds}|{r.spills}|{r.occupancy}"
+        f"|{r.load_bytes} B|{'yes' if r.buffer_ops else 'no'}|{r.megabytes}|{r.microseconds}|"
+        for r in rows
+    ]
+    return "\n".join(head + body) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0: as committed or better; 1: a regression; 2: called wrongly."""
+    parser = argparse.ArgumentParser(prog="python -m mxflux.fusions.gfx950", description=__doc__)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--check", action="store_true", help="compare with the committed table")
+    action.add_argument("--write", action="store_true", help="write the table")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the table")
+    arguments = parser.parse_args(argv)
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        parser.error("TRITON_INTERPRET=1 is set: unset it, an interpreting process cannot compile")
+    import triton  # after the check above: kernels are bound to a mode when they are defined
+
+    rows = compile_rows()
+    problems = duplicates(rows)
+    path = arguments.results / "gfx950-fusions.json"
+    if arguments.write:
+        arguments.results.mkdir(parents=True, exist_ok=True)
+        data = {"triton": triton.__version__, "rows": {row.key: asdict(row) for row in rows}}
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        path.with_suffix(".md").write_text(markdown(rows, triton.__version__), encoding="utf-8")
+        problems += [f"{row.key}: {row.spills} spills, expected 0" for row in rows if row.spills]
+    elif not path.exists():
+        problems.append(f"{path}: missing; run python -m mxflux.fusions.gfx950 --write")
+    else:
+        problems += regressions(rows, json.loads(path.read_text(encoding="utf-8"))["rows"])
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"{len(rows)} kernels compiled for {ARCH}, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

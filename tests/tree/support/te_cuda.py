@@ -29,7 +29,7 @@ PROPERTIES = types.SimpleNamespace(
 )
 #: Factories that TE calls with device="cuda". A torch function mode would not reach them: it is
 #: off inside Tensor.backward.
-_FACTORIES = ("empty", "empty_like", "full", "ones", "tensor", "zeros", "zeros_like")
+_FACTORIES = ("arange", "empty", "empty_like", "full", "ones", "tensor", "zeros", "zeros_like")
 
 
 class _Scope(contextlib.nullcontext[None]):

@@ -180,5 +180,13 @@ def dgelu(grad: torch.Tensor, x: torch.Tensor, quantizer: object) -> torch.Tenso
 
 def functions() -> dict[str, Callable[..., Any]]:
     """Name -> counted function, for the stub module."""
-    known = (generic_gemm, rmsnorm_fwd, rmsnorm_bwd, layernorm_fwd, layernorm_bwd, gelu, dgelu)
+    known = (
+        generic_gemm,
+        rmsnorm_fwd,
+        rmsnorm_bwd,
+        layernorm_fwd,
+        layernorm_bwd,
+        gelu,
+        dgelu,
+    )
     return {f.__name__: _counted(f) for f in known}

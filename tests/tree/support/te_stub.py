@@ -110,6 +110,8 @@ def install() -> types.ModuleType:
     # transformer_engine.common loads the CUDA core library at import unless it thinks it is built.
     os.environ["NVTE_PROJECT_BUILDING"] = "1"
     os.environ.setdefault("NVTE_FUSED_ATTN", "0")
+    # Its fused bias, dropout and GELU would start Inductor and a C++ compiler.
+    os.environ.setdefault("NVTE_TORCH_COMPILE", "0")
     if not installed():
         sys.modules[MODULE] = make()
     with warnings.catch_warnings():

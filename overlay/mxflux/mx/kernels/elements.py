@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton pieces of the packers, on tensors that hold one element of every block. fp32 throughout.
+
+A block of 32 is a tuple of 32 tensors of one shape: what happens inside a block happens inside a
+thread, without shuffles or shared memory. Every function computes what its namesake in
+`mxflux.mx.reference`, `mxflux.mx.philox` or `mxflux.mx.hadamard` computes, bit for bit.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def emax_of(FMT: tl.constexpr):
+    """Exponent of the largest binade."""
+    return 2 if FMT == "e2m1" or FMT == "e2m3" else (4 if FMT == "e3m2" else (8 if FMT == "e4m3" else 15))
+
+
+@triton.jit
+def mantissa_bits_of(FMT: tl.constexpr):
+    """Mantissa bits of an element."""
+    return 1 if FMT == "e2m1" else (3 if FMT == "e2m3" or FMT == "e4m3" else 2)
+
+
+@triton.jit
+def bias_of(FMT: tl.constexpr):
+    """Exponent bias of an element."""
+    return 1 if FMT == "e2m1" or FMT == "e2m3" else (3 if FMT == "e3m2" else (7 if FMT == "e4m3" else 15))
+
+
+@triton.jit
+def largest_of(FMT: tl.constexpr):
+    """Largest finite value of an element."""
+    return 6.0 if FMT == "e2m1" else (7.5 if FMT == "e2m3" else (28.0 if FMT == "e3m2" else (448.0 if FMT == "e4m3" else 57344.0)))
+
+
+@triton.jit
+def largest_code_of(FMT: tl.constexpr):
+    """Code of the largest finite value."""
+    return 7 if FMT == "e2m1" else (126 if FMT == "e4m3" else (123 if FMT == "e5m2" else 31))
+
+
+@triton.jit
+def block_maximum(xs):
+    """fp32 bits (int32) of the largest magnitude of a block. NaN wins over everything."""
+    m = tl.abs(xs[0])
+    for i in tl.static_range(1, 32):
+        m = tl.maximum(m, tl.abs(xs[i]), propagate_nan=tl.PropagateNan.ALL)
+    return m.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+
+
+@triton.jit
+def scale_byte(b, FMT: tl.constexpr, MODE: tl.constexpr):
+    """E8M0 bytes (int32) from the bits of block maxima; 255 for an infinite or NaN block."""
+    EMAX: tl.constexpr = emax_of(FMT)
+    MB: tl.constexpr = mantissa_bits_of(FMT)
+    exponent = b >> 23
+    if MODE == "floor":
+        s = exponent - EMAX
+    elif MODE == "ceil":
+        s = exponent + ((b & 0x7FFFFF) != 0).to(tl.int32) - EMAX
+    elif MODE == "even":
+        s = ((b + (1 << (22 - MB))) >> 23) - EMAX
+    else:
+        tl.static_assert(MODE == "rceil")
+        RECIPROCAL: tl.constexpr = 1.0 / largest_of(FMT)
+        d = (b.to(tl.float32, bitcast=True) * RECIPROCAL).to(tl.int32, bitcast=True)
+        field = d >> 23
+        rest = d & 0x7FFFFF
+        s = field + tl.where(field == 0, rest > 0x400000, rest != 0).to(tl.int32)
+    return tl.where(exponent == 255, 255, tl.maximum(s, 0))
+
+
+@triton.jit
+def extra_of(FMT: tl.constexpr):
+    """Power of two folded into the scale so that FP6 rides in the FP8 converter."""
+    return 6 if FMT == "e2m3" else (12 if FMT == "e3m2" else 0)
+
+
+@triton.jit
+def inverse_scale(s, EXTRA: tl.constexpr):
+    """2**(127 - s - EXTRA) as fp32, exact, subnormal where it must be; anything for s = 255."""
+    field = 254 - EXTRA - s
+    subnormal = 0x800000 >> tl.minimum(tl.maximum(1 - field, 0), 31)
+    return tl.where(field > 0, field << 23, subnormal).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def nibble(y):
+    """E2M1 code (uint32) of y, nearest even, saturated.
+
+    Adding 2**22 times the power of two below |y| (at least 1) leaves |y| in steps of that binade in
+    the low bits of the sum, rounded by the addition itself.
+    """
+    u = y.to(tl.uint32, bitcast=True)
+    a = tl.minimum(tl.abs(y), 6.0)
+    binade = tl.maximum(a, 1.0).to(tl.uint32, bitcast=True) & 0x7F800000
+    steps = tl.fma(binade.to(tl.float32, bitcast=True), 4194304.0, a).to(tl.uint32, bitcast=True)
+    # (binade >> 22) is 254 + 2 * (exponent): 2 more and it counts codes from 0, modulo 8.
+    return ((steps + (binade >> 22) + 2) & 7) | ((u >> 28) & 8)
+
+
+@triton.jit
+def quad(y0, y1, y2, y3, FMT: tl.constexpr):
+    """Four FP8 codes of y * 2**-EXTRA in one uint32, first in the low byte; nearest, saturated.
+
+    E2M3(x) is E4M3(x * 2**-6) and E3M2(x) is E5M2(x * 2**-12) without the upper exponent bits.
+    """
+    LIMIT: tl.constexpr = largest_of(FMT) * 2.0 ** -extra_of(FMT)
+    y = tl.clamp(tl.join(tl.join(y0, y2), tl.join(y1, y3)), -LIMIT, LIMIT)
+    if FMT == "e2m3" or FMT == "e4m3":
+        f = y.to(tl.float8e4nv)
+    else:
+        f = y.to(tl.float8e5)
+    c = f.to(tl.uint8, bitcast=True).to(tl.uint32)
+    even, odd = tl.split(c)
+    c0, c2 = tl.split(even)
+    c1, c3 = tl.split(odd)
+    return c0 | (c1 << 8) | (c2 << 16) | (c3 << 24)
+
+
+@triton.jit
+def six_bits(q):
+    """Four FP8 bytes -> their four FP6 codes in 24 bits, first in the low bits."""
+    six = (q & 0x1F1F1F1F) | ((q >> 2) & 0x20202020)
+    pairs = (six & 0x003F003F) | ((six & 0x3F003F00) >> 2)
+    return (pairs & 0xFFF) | ((pairs >> 4) & 0xFFF000)
+
+
+@triton.jit
+def stochastic_code(y, word, FMT: tl.constexpr):
+    """Code (uint32) of y = v * 2**(127 - s) rounded up where the random `word` (uint32) says."""
+    MB: tl.constexpr = mantissa_bits_of(FMT)
+    DROP: tl.constexpr = 23 - MB
+    BIAS: tl.constexpr = bias_of(FMT)
+    SIGN: tl.constexpr = 3 if FMT == "e2m1" else (7 if FMT == "e4m3" or FMT == "e5m2" else 5)
+    MIN_NORMAL: tl.constexpr = 2.0 ** (1 - BIAS)
+    TO_FIXED: tl.constexpr = 2.0 ** (DROP + BIAS + MB - 1)
+    u = y.to(tl.uint32, bitcast=True)
+    a = tl.minimum(tl.abs(y), largest_of(FMT))
+    add = (word >> (32 - DROP)).to(tl.int32)
+    fixed = (tl.minimum(a, MIN_NORMAL) * TO_FIXED).to(tl.int32)
+    low = (fixed + add) >> DROP
+    high = ((a.to(tl.int32, bitcast=True) + add) >> DROP) - ((127 - BIAS) << MB)
+    c = tl.minimum(tl.where(a < MIN_NORMAL, low, high), largest_code_of(FMT))
+    return c.to(tl.uint32) | ((u >> 31) << SIGN)
+
+
+@triton.jit
+def random_words(rng_ptr, index, STREAM: tl.constexpr):
+    """Four Philox 4x32-10 words (uint32) for counters `index` (int64). rng_ptr: [seed, offset]."""
+    seed = tl.load(rng_ptr).to(tl.uint64)
+    offset = tl.load(rng_ptr + 1).to(tl.uint64)
+    index = index.to(tl.uint64)
+    c0 = (index & 0xFFFFFFFF).to(tl.uint32)
+    c1 = (index >> 32).to(tl.uint32)
+    c2 = tl.zeros_like(c0) + (offset & 0xFFFFFFFF).to(tl.uint32)
+    c3 = tl.zeros_like(c0) + ((offset >> 32) & 0x7FFFFFFF).to(tl.uint32)
+    if STREAM == 1:
+        c3 = c3 | 0x80000000
+    k0 = (seed & 0xFFFFFFFF).to(tl.uint32)
+    k1 = (seed >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        high0 = tl.umulhi(c0, 0xD2511F53)
+        high1 = tl.umulhi(c2, 0xCD9E8D57)
+        low0 = tl.mul(c0, 0xD2511F53, sanitize_overflow=False)
+        low1 = tl.mul(c2, 0xCD9E8D57, sanitize_overflow=False)
+        c0 = high1 ^ c1 ^ k0
+        c1 = low1
+        c2 = high0 ^ c3 ^ k1
+        c3 = low0
+        k0 = tl.add(k0, 0x9E3779B9, sanitize_overflow=False)
+        k1 = tl.add(k1, 0xBB67AE85, sanitize_overflow=False)
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def scaled_block(xs, factor):
+    """Every element times `factor`."""
+    ys = (xs[0] * factor,)
+    for i in tl.static_range(1, 32):
+        ys = ys + (xs[i] * factor,)
+    return ys
+
+
+@triton.jit
+def _butterfly(xs, DISTANCE: tl.constexpr):
+    ys = (xs[0] + xs[DISTANCE],)
+    for i in tl.static_range(1, 32):
+        if (i // DISTANCE) % 2 == 0:
+            ys = ys + (xs[i] + xs[i + DISTANCE],)
+        else:
+            ys = ys + (xs[i - DISTANCE] - xs[i],)
+    return ys
+
+
+@triton.jit
+def rotate(xs, POINTS: tl.constexpr):
+    """A block rotated in groups of POINTS, same order of operations as the reference."""
+    ys = scaled_block(xs, 1.0 / POINTS)
+    ys = _butterfly(ys, 1)
+    ys = _butterfly(ys, 2)
+    ys = _butterfly(ys, 4)
+    ys = _butterfly(ys, 8)
+    if POINTS == 32:
+        ys = _butterfly(ys, 16)
+    return scaled_block(ys, POINTS**0.5)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches the Triton packers: buffers, grid, and a fixed table of tiles. Nothing is tuned at run time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mxflux.mx.kernels.packers import mx_pack_kernel
+from mxflux.mx.layouts import A6W6_GUARD, AITER_A6W6, ceil_to
+from mxflux.mx.spec import QuantSpec
+
+if TYPE_CHECKING:
+    from mxflux.mx.packers import Packed
+
+#: (rows, columns) wanted -> BLOCK_M, BLOCK_N, warps.
+TILES = {
+    (True, False): (32, 128, 4),
+    (False, True): (128, 32, 4),
+    (True, True): (32, 256, 4),
+}
+_OFF = QuantSpec()
+
+
+def tile(row: bool, col: bool) -> tuple[int, int, int]:
+    """BLOCK_M, BLOCK_N and warps for that kind of packing."""
+    return TILES[row, col]
+
+
+def constants(row: str, col: str) -> dict[str, Any]:
+    """The constexpr arguments that two spec texts stand for."""
+    out: dict[str, Any] = {}
+    for prefix, text in (("ROW", row), ("COL", col)):
+        spec = QuantSpec.parse(text) if text else _OFF
+        out |= {
+            prefix: bool(text),
+            f"{prefix}_FMT": spec.format,
+            f"{prefix}_MODE": spec.scale_mode,
+            f"{prefix}_HADAMARD": spec.hadamard,
+            f"{prefix}_STOCHASTIC": spec.stochastic,
+            f"{prefix}_BLOCK_2D": spec.block_2d,
+            f"{prefix}_LAYOUT": spec.layout,
+        }
+    return out
+
+
+def covered(rows: int, k: int, text: str) -> tuple[int, int]:
+    """Rows and columns a blob's programs must cover, padding included."""
+    if not text:
+        return 0, 0
+    layout = QuantSpec.parse(text).layout
+    if layout == AITER_A6W6:
+        return ceil_to(rows, 256), ceil_to(k, 128)
+    if layout.startswith("aiter_a4w4"):
+        return ceil_to(rows, 256), ceil_to(k, 256)
+    return rows, ceil_to(k, 32)
+
+
+def _buffers(x: torch.Tensor, rows: int, k: int, text: str) -> tuple[torch.Tensor, torch.Tensor]:
+    from mxflux.mx.ops import blob_shapes
+
+    shapes = blob_shapes(rows, k, text)
+    data, scale = (torch.empty(shape, dtype=torch.uint8, device=x.device) for shape in shapes)
+    if text and QuantSpec.parse(text).layout == AITER_A6W6 and data.numel():
+        # Programs write the tiles; the two guard tiles of each row of tiles are nobody's.
+        across = -(-k // 128) + A6W6_GUARD
+        for blob in (data, scale):
+            blob.view(-1, across, blob.numel() // (-(-rows // 256) * across))[:, -A6W6_GUARD:] = 0
+    return data, scale
+
+
+def _words(data: torch.Tensor, text: str) -> torch.Tensor:
+    """Codes are written as 32-bit words."""
+    if not text:
+        return data
+    return data.view(torch.int32)
+
+
+def pack(x: torch.Tensor, rng: torch.Tensor | None, row: str, col: str) -> Packed:
+    """x (M, N) -> row data, row scale, column data, column scale, in one launch."""
+    x = x.detach()
+    m, n = x.shape
+    data, scale = _buffers(x, m, n, row)
+    data_t, scale_t = _buffers(x, n, m, col)
+    (row_m, row_n), (col_n, col_m) = covered(m, n, row), covered(n, m, col)
+    block_m, block_n, warps = tile(bool(row), bool(col))
+    tiles_m, tiles_n = -(-max(row_m, col_m) // block_m), -(-max(row_n, col_n) // block_n)
+    if tiles_m * tiles_n == 0 or m * n == 0:
+        return data.zero_(), scale.zero_(), data_t.zero_(), scale_t.zero_()
+    if rng is not None:
+        rng = rng.to(x.device)
+    with torch.cuda.device_of(x):
+        mx_pack_kernel[(tiles_m * tiles_n,)](
+            x,
+            _words(data, row),
+            scale,
+            _words(data_t, col),
+            scale_t,
+            rng,
+            m,
+            n,
+            x.stride(0),
+            x.stride(1),
+            tiles_n,
+            **constants(row, col),
+            BLOCK_M=block_m,
+            BLOCK_N=block_n,
+            num_warps=warps,
+        )
+    return data, scale, data_t, scale_t

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mxtree.engine.edit import MismatchError, Why
-from mxtree.engine.excerpt import best_place, excerpt, other_end_or_blanks
+from mxtree.engine.excerpt import best_place, excerpt, invisible_reason
 from mxtree.engine.model import ConflictError
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def conflict_error(patch: Patch, error: MismatchError, tree: TreeState) -> Confl
 def refused_by_git(patch: Patch, result: GitResult, commits: int) -> ConflictError:
     """Return the error for a patch that only git could judge."""
     said = (result.stdout + result.stderr).decode("utf-8", "replace").splitlines()
-    useful = [line for line in said if line.strip() and not line.startswith("hint:")]
+    errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+    useful = errors or [line for line in said if line.strip() and not line.startswith("hint:")]
     count = [] if result.returncode else [f"it would become {commits} commits instead of one"]
     return ConflictError(
         f"patch {patch.name} does not apply: git refuses it",
@@ -79,7 +80,9 @@ def _hunk(error: MismatchError, _: TreeState) -> list[str]:
     else:
         rows += [f"there now: nothing like it in the {len(lines)} lines of the file"]
     rows += ["the patch wants:", *excerpt(hunk.new, hunk.old)]
-    return rows + other_end_or_blanks(hunk, lines, there)
+    if not hunk.new:
+        rows += ["    nothing: it deletes these lines"]
+    return rows + invisible_reason(hunk, lines, there)
 
 
 def _missing(error: MismatchError, tree: TreeState) -> list[str]:
@@ -118,7 +121,7 @@ def _wrong_type(error: MismatchError, tree: TreeState) -> list[str]:
 def _not_empty(error: MismatchError, _: TreeState) -> list[str]:
     count = len(error.lines)
     return [
-        f"the patch expects    a file that is empty without its {len(error.section.hunks)} hunks",
+        "the patch expects    no lines but those that it deletes",
         f"there now            {count} more {'line' if count == 1 else 'lines'}:",
         *excerpt(error.lines, ()),
         "the patch wants      to delete the file",
@@ -131,9 +134,9 @@ def _other_binary(error: MismatchError, tree: TreeState) -> list[str]:
     oid = entry.blob.oid if entry else ""
     is_new = (section.new_id or b"").decode("ascii") == oid
     return [
-        f"the patch expects    {_blob(section.old_id).strip(' ()') or 'other content'}",
+        f"the patch expects    {_blob(section.old_id).strip(' ()') or 'an empty file'}",
         f"there now            blob {oid}" + (", the very one that it wants" if is_new else ""),
-        f"the patch wants      {_blob(section.new_id).strip(' ()')}",
+        f"the patch wants      {_blob(section.new_id).strip(' ()') or 'to delete it'}",
     ]
 
 

@@ -75,16 +75,17 @@ def show_line(line: bytes) -> str:
     return visible if len(visible) <= _COLUMNS else visible[: _COLUMNS - 3] + "..."
 
 
-def other_end_or_blanks(hunk: Hunk, lines: Sequence[bytes], there: Sequence[bytes]) -> list[str]:
-    """Return a remark when the difference is one that the eye does not see, else nothing."""
-    if [line.rstrip(b"\r\n") for line in hunk.old] == [line.rstrip(b"\r\n") for line in there]:
-        return ["the two differ in line ends (CR LF, none) only"]
-    if [line.split() for line in hunk.old] == [line.split() for line in there]:
+def invisible_reason(hunk: Hunk, lines: Sequence[bytes], there: Sequence[bytes]) -> list[str]:
+    """Return a remark when the excerpts alone do not show why the hunk does not fit."""
+    old, new, there = list(hunk.old), list(hunk.new), list(there)
+    if old == there:
+        if not hunk.trailing:
+            return ["the lines are the same, but the patch expects the end of the file behind them"]
+        return ["the lines are the same, but not at the beginning of the file, or hunks overlap"]
+    if [line.rstrip(b"\r\n") for line in old] == [line.rstrip(b"\r\n") for line in there]:
+        return ["the two differ in line ends only (CR LF, LF, none)"]
+    if [line.split() for line in old] == [line.split() for line in there]:
         return ["the two differ in white space only"]
-    new = list(hunk.new)
-    at = next(
-        (i for i in range(len(lines) - len(new) + 1) if list(lines[i : i + len(new)]) == new), None
-    )
-    if new and at is not None:
-        return [f"what the patch wants is there already, at line {at + 1}"]
-    return []
+    places = (i for i in range(len(lines) - len(new) + 1) if list(lines[i : i + len(new)]) == new)
+    at = next(places, None) if new else None
+    return [f"what the patch wants is there already, at line {at + 1}"] if at is not None else []

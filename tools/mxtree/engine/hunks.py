@@ -75,6 +75,8 @@ def apply_hunks(content: Sequence[bytes], hunks: Sequence[Hunk]) -> Placed:
 def _locate(lines: list[bytes], hunk: Hunk, taken: list[tuple[int, int]]) -> int | None:
     old = hunk.old
     if not old and lines:
+        if _is_anchored_above(hunk):
+            return None
         raise LooseMatchError
     last = len(lines) - len(old)
     start = _first_try(hunk, last, len(lines))

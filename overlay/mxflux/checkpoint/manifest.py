@@ -24,11 +24,14 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class TensorRecord:
-    """One tensor: SHA-256 of its little-endian row-major bytes."""
+    """One tensor: SHA-256 of its little-endian row-major bytes.
+
+    None where a run saved it in shards: their files have hashes, the whole was in no one's hands.
+    """
 
     shape: list[int]
     dtype: str
-    sha256: str
+    sha256: str | None
 
 
 @dataclass(frozen=True)

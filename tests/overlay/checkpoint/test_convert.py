@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,50 +13,12 @@ from mxflux.checkpoint.errors import CheckpointError
 from mxflux.checkpoint.manifest import MANIFEST_NAME, read_manifest
 from mxflux.checkpoint.native_view import NativeView, layout_links
 from mxflux.checkpoint.safetensors_file import SafetensorsFile, TensorInfo, write_safetensors
-from mxflux.checkpoint.sources import (
-    ARCHITECTURE_KEY,
-    NATIVE_FORMAT,
-    architecture_to_json,
-    open_checkpoint,
-)
+from mxflux.checkpoint.sources import ARCHITECTURE_KEY, open_checkpoint
 from mxflux.flux.architecture import FLUX_12B, FluxArchitecture
+from native_folder import TINY, native_state, write_native
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from torch import Tensor
-
-TINY = FluxArchitecture(
-    num_joint_layers=2,
-    num_single_layers=3,
-    hidden_size=16,
-    num_attention_heads=2,
-    ffn_hidden_size=64,
-    in_channels=4,
-    out_channels=4,
-    context_dim=12,
-    vec_in_dim=6,
-    model_channels=256,
-    guidance_embed=True,
-    axes_dim=(2, 2, 4),
-)
-
-
-def native_state(arch: FluxArchitecture, dtype: torch.dtype = torch.bfloat16) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    return {
-        name: torch.randn(shape, generator=generator).to(dtype)
-        for name, shape in arch.parameter_shapes().items()
-    }
-
-
-def write_native(path: Path, arch: FluxArchitecture, state: dict[str, Tensor]) -> Path:
-    path.mkdir()
-    config = {"format": NATIVE_FORMAT, "architecture": architecture_to_json(arch)}
-    (path / "config.json").write_text(json.dumps(config))
-    infos = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in state.items()}
-    write_safetensors(path / "model.safetensors", infos, state.items())
-    return path
 
 
 @pytest.fixture

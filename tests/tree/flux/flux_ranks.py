@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import flux_tiny as tiny
 import torch
-from megatron.core import parallel_state
+from megatron.core import dist_checkpointing, parallel_state
+from megatron.core.dist_checkpointing.core import CheckpointingException
+from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from mxflux.checkpoint.distributed import load_checkpoint, save_checkpoint
+from mxflux.checkpoint.errors import CheckpointError
+from mxflux.checkpoint.model_state import load_model_state
 from mxflux.flux.model import FluxModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def start(tensor_parallel: int = 1) -> None:
@@ -58,3 +69,84 @@ def sharded_gradients(tensor_parallel: int) -> dict[str, Any]:
     }
     grads = {name: p.grad for name, p in parameters.items()}
     return {"output": out.detach(), "grads": grads, "partition": partition}
+
+
+def save_and_reshard(root: str) -> dict[str, Any]:
+    """Save on TP 2, load on TP 2 and TP 1, save on TP 1 (DP 2), load on TP 2."""
+    folder = Path(root)
+    start(2)
+    _save(folder, 3, 2)
+    out: dict[str, Any] = {"2 to 2": _wrong(folder / "iter_0000003", 2)}
+    out["again"] = _error(lambda: _save(folder, 3, 2))
+    _restart(1)
+    out["2 to 1"] = _wrong(folder / "iter_0000003", 1)
+    _save(folder, 4, 1)
+    _restart(2)
+    out["1 to 2"] = _wrong(folder / "iter_0000004", 2)
+    return out
+
+
+def refusals(cases: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    """What load says about several folders and configs."""
+    start()
+    return [_error(lambda: _load_as(Path(path), **fields)) for path, fields in cases]  # noqa: B023
+
+
+def load_converted(folder: str) -> list[str]:
+    """Names that differ after loading a converted checkpoint on this many TP ranks."""
+    world = torch.distributed.get_world_size()
+    start(world)
+    return _wrong(Path(folder), world)
+
+
+def sharded_keys() -> dict[str, Any]:
+    """Key -> (prepended axes, global shape); and what homogeneous keys would lead to."""
+    start()
+    model = _known(1)
+    tensors = [v for v in model.sharded_state_dict().values() if isinstance(v, ShardedTensor)]
+    model.config.hetereogenous_dist_checkpoint = False
+    with tempfile.TemporaryDirectory() as scratch:
+        homogeneous = _error(lambda: dist_checkpointing.save(model.sharded_state_dict(), scratch))
+    keys = {tensor.key: (tensor.prepend_axis_num, tensor.global_shape) for tensor in tensors}
+    return {"keys": keys, "homogeneous": homogeneous}
+
+
+def _restart(tensor_parallel: int) -> None:
+    parallel_state.destroy_model_parallel()
+    start(tensor_parallel)
+
+
+def _save(root: Path, iteration: int, tensor_parallel: int) -> None:
+    model = _known(tensor_parallel)
+    save_checkpoint(root, iteration, model.sharded_state_dict(), model.config.architecture)
+
+
+def _wrong(folder: Path, tensor_parallel: int) -> list[str]:
+    """Parameters that a fresh model has not got right after loading."""
+    model = FluxModel(tiny.config(tensor_model_parallel_size=tensor_parallel))
+    for parameter in model.parameters():
+        parameter.data.fill_(float("nan"))
+    load_model_state(model, load_checkpoint(folder, model.sharded_state_dict()))
+    pairs = zip(model.named_parameters(), _known(tensor_parallel).parameters(), strict=True)
+    return [name for (name, a), b in pairs if not torch.equal(a, b)]
+
+
+def _load_as(folder: Path, dtype: str = "float32", **fields: Any) -> None:
+    arch = replace(tiny.ARCHITECTURE, **fields)
+    model = FluxModel(tiny.config(**{name: getattr(arch, name) for name in fields}))
+    load_checkpoint(folder, model.to(getattr(torch, dtype)).sharded_state_dict())
+
+
+def _error(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except (CheckpointError, CheckpointingException, OSError, AssertionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def _known(tensor_parallel: int) -> FluxModel:
+    model = FluxModel(tiny.config(tensor_model_parallel_size=tensor_parallel))
+    rank = parallel_state.get_tensor_model_parallel_rank()
+    tiny.load_shards(model, tiny.full_state(), rank, tensor_parallel)
+    return model

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoint folders of a run and the tracker file that names the latest, in Megatron's form."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from .errors import CheckpointError
+from .publish import sync_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRACKER = "latest_checkpointed_iteration.txt"
+
+
+def checkpoint_folder(root: Path, iteration: int) -> Path:
+    """Folder of an iteration: iter_0000100."""
+    if iteration < 0:
+        raise ValueError(f"iteration={iteration} must not be negative")
+    return root / f"iter_{iteration:07d}"
+
+
+def write_tracker(root: Path, iteration: int) -> None:
+    """Name ``iteration`` as the latest, atomically and durably."""
+    scratch = root / f".{TRACKER}.{os.getpid()}"
+    with scratch.open("w", encoding="ascii") as file:
+        file.write(str(iteration))
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(root / TRACKER)
+    sync_folder(root)
+
+
+def read_tracker(root: Path) -> int:
+    """The latest iteration; raises CheckpointError naming the file when it is missing or malformed."""
+    path = root / TRACKER
+    try:
+        text = path.read_text(encoding="ascii").strip()
+        iteration = int(text)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: there is no checkpoint to resume from") from None
+    except ValueError:
+        raise CheckpointError(f"{path}: {text!r} is no iteration") from None
+    if not checkpoint_folder(root, iteration).is_dir():
+        raise CheckpointError(
+            f"{path} names iteration {iteration}, but {checkpoint_folder(root, iteration)} is missing"
+        )
+    return iteration

@@ -17,8 +17,10 @@ from local_index import LocalIndex, serve
 from release_files import git_tree
 from workshop import SDIST, WHEEL, Workshop
 
+from mxtree.__main__ import main
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +81,19 @@ def workshop(tmp_path: Path, pins: dict[str, dict[str, str]]) -> Workshop:
     shop = Workshop(tmp_path / "project", {name: dict(pin) for name, pin in pins.items()})
     shop.write()
     return shop
+
+
+@pytest.fixture
+def mxtree(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[str, str]]:
+    """Return the command line, run in this process: arguments in, stdout and stderr out."""
+    monkeypatch.setenv("MXTREE_PROJECT", str(workshop.root))
+
+    def call(*args: str, code: int = 0) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["mxtree", *args])
+        capfd.readouterr()
+        assert main() == code
+        return capfd.readouterr()
+
+    return call

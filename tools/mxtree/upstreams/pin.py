@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 from pypi_simple import UnparsableFilenameError, parse_filename
@@ -59,7 +61,7 @@ def _describe(upstream: Upstream, version: str) -> Release:
     known = upstream.releases.get(version)
     bare = Release(version, known.tag if known else tag, offer.file, offer.sha256, None, "")
     tree = tree_id(read_archive(ensure_downloaded(upstream, bare).path))
-    commit = _commit(upstream, bare.tag)
+    commit = known.commit if known else _commit(upstream, bare.tag)
     return Release(version, bare.tag, offer.file, offer.sha256, commit, tree)
 
 
@@ -92,13 +94,18 @@ def _version(upstream: Upstream, file: str) -> str | None:
 
 
 def _commit(upstream: Upstream, tag: str) -> str | None:
-    """Return the commit of the tag in the public repository; None when it cannot be asked."""
-    if is_offline():
-        return None
-    try:
-        return commit_of_remote_tag(upstream.repository, tag)
-    except GitError:
-        return None
+    """Return the commit of the tag in the public repository; None, and a note, if not known."""
+    commit = None
+    if not is_offline():
+        with contextlib.suppress(GitError):
+            commit = commit_of_remote_tag(upstream.repository, tag)
+    if commit is None:
+        print(
+            f"note: no commit pinned: {upstream.repository} has no tag {tag} or cannot be asked; "
+            "add tag and commit by hand if upstream named it otherwise",
+            file=sys.stderr,
+        )
+    return commit
 
 
 def _entry(upstream: Upstream, release: Release) -> str:

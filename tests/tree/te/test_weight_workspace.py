@@ -9,6 +9,7 @@ import transformer_engine.pytorch as te
 from support.te_exact import ExactFactory
 from torch.testing import assert_close
 from transformer_engine.common.recipe import CustomRecipe
+from transformer_engine.pytorch.module.base import _is_weight_workspace_valid
 
 TOKENS, IN, OUT = 32, 64, 48
 
@@ -44,6 +45,18 @@ def test_a_weight_cached_under_another_recipe_is_packed_again() -> None:
     with te.autocast(recipe=CustomRecipe(qfactory=new)):
         module(x, is_first_microbatch=False)
     assert new.quantized["weight"] == 1, "the weight of the old recipe was used"
+
+
+@pytest.mark.control("called valid")
+@pytest.mark.parametrize("missing", ["rowwise", "columnwise"])
+def test_a_workspace_that_lacks_a_wanted_direction_is_not_valid(missing: str) -> None:
+    q = ExactFactory()(te.QuantizerRole(tensor_type="weight"))
+    workspace = q(data(OUT, IN))
+    assert _is_weight_workspace_valid(workspace, q)
+    workspace.update_usage(**{f"{missing}_usage": False})
+    assert not _is_weight_workspace_valid(workspace, q), "called valid"
+    q.set_usage(**{missing: False})
+    assert _is_weight_workspace_valid(workspace, q)
 
 
 def test_a_fitting_cached_weight_is_used_again() -> None:

@@ -12,7 +12,7 @@ from .sources import architecture_to_json, open_checkpoint
 from .targets import DEFAULT_SHARD_BYTES, LAYOUTS, check_target, write_target
 
 if TYPE_CHECKING:
-    from ..flux.architecture import FluxArchitecture
+    from mxflux.flux.architecture import FluxArchitecture
 
 
 def convert(

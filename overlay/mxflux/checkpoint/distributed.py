@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ..flux.architecture import FluxArchitecture
+    from mxflux.flux.architecture import FluxArchitecture
 
 Result = TypeVar("Result")
 StateDict = dict[str, Any]
@@ -126,7 +126,9 @@ def _strict_problems(
     wanted: dict[str, TensorInfo] = {}
     for part in _gather(_requested(state)):
         wanted.update(part)
-    problems = [f"missing: {name} {info.shape}" for name, info in wanted.items() if name not in stored]
+    problems = [
+        f"missing: {name} {info.shape}" for name, info in wanted.items() if name not in stored
+    ]
     for name, info in stored.items():
         asked = wanted.get(name)
         if asked is None:

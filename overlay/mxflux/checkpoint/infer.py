@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..flux.architecture import FluxArchitecture
+from mxflux.flux.architecture import FluxArchitecture
+
 from .errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def _axes(head_dim: int, path: Path, expected: FluxArchitecture | None) -> tuple
         return expected.axes_dim
     if head_dim not in _FLUX_AXES:
         raise CheckpointError(
-            f"{path}: heads are {head_dim} wide, which does not tell axes_dim: give the architecture"
+            f"{path}: heads are {head_dim} wide, which does not tell axes_dim: "
+            "give the architecture"
         )
     return _FLUX_AXES[head_dim]
 

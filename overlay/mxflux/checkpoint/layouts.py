@@ -22,7 +22,7 @@ from .links import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..flux.architecture import FluxArchitecture
+    from mxflux.flux.architecture import FluxArchitecture
 
 
 def diffusers_links(arch: FluxArchitecture) -> list[Link]:
@@ -50,7 +50,9 @@ def _embedder(native: str, foreign: str, layers: tuple[str, str]) -> Iterator[Li
         yield from _linear(f"{native}.{ours}", f"{foreign}.{theirs}")
 
 
-def _embedders(arch: FluxArchitecture, names: dict[str, str], layers: tuple[str, str]) -> Iterator[Link]:
+def _embedders(
+    arch: FluxArchitecture, names: dict[str, str], layers: tuple[str, str]
+) -> Iterator[Link]:
     yield from _embedder("timestep_embedding.time_embedding", names["time"], layers)
     yield from _embedder("vector_embedding", names["vector"], layers)
     if arch.guidance_embed:

@@ -30,9 +30,7 @@ class Link:
         """Shapes of the foreign tensors, found by moving empty ones."""
         empty = tuple(torch.empty(native_shapes[name], device="meta") for name in self.native)
         moved = self.to_foreign(empty)
-        return {
-            name: tuple(tensor.shape) for name, tensor in zip(self.foreign, moved, strict=True)
-        }
+        return {name: tuple(tensor.shape) for name, tensor in zip(self.foreign, moved, strict=True)}
 
 
 def same(native: str, foreign: str) -> Link:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a checkpoint: every tensor with shape, dtype and SHA-256, every file with its own."""
+"""The manifest of a checkpoint: each tensor's shape, dtype and SHA-256, each file's SHA-256."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from .safetensors_file import TensorInfo
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..flux.architecture import FluxArchitecture
+    from mxflux.flux.architecture import FluxArchitecture
+
     from .links import Link
     from .sources import Checkpoint
 

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..flux.architecture import FluxArchitecture
+from mxflux.flux.architecture import FluxArchitecture
+
 from .errors import CheckpointError
 from .infer import architecture_from_bfl
 from .safetensors_file import SafetensorsFile, TensorInfo
@@ -90,7 +91,7 @@ def open_checkpoint(path: Path, architecture: FluxArchitecture | None = None) ->
     if path.is_file():
         return _open_bfl(path, architecture)
     if (path / "metadata.json").is_file():
-        from .torch_dist import open_torch_dist  # noqa: PLC0415 - torch.distributed only if asked
+        from .torch_dist import open_torch_dist
 
         return open_torch_dist(path, architecture)
     config = _read_config(path)
@@ -193,9 +194,7 @@ def _open_bfl(path: Path, architecture: FluxArchitecture | None) -> Checkpoint:
     return Checkpoint(path, "bfl", found, source)
 
 
-def _require_same(
-    path: Path, found: FluxArchitecture, expected: FluxArchitecture | None
-) -> None:
+def _require_same(path: Path, found: FluxArchitecture, expected: FluxArchitecture | None) -> None:
     if expected is not None and found != expected:
         raise CheckpointError(
             f"{path}: another architecture (checkpoint != asked for):", found.differences(expected)

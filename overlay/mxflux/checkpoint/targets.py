@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from ..flux.architecture import FluxArchitecture
+    from mxflux.flux.architecture import FluxArchitecture
+
     from .links import Link
     from .manifest import Manifest
     from .native_view import NativeView
@@ -67,7 +68,7 @@ def write_target(
 ) -> None:
     """Write ``view`` in ``layout`` at ``destination`` and fill ``manifest``."""
     if layout == "megatron":
-        from .torch_dist import write_torch_dist  # noqa: PLC0415 - torch.distributed only if asked
+        from .torch_dist import write_torch_dist
 
         write_torch_dist(destination, view, manifest)
         return

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from ..flux.architecture import FluxArchitecture
+    from mxflux.flux.architecture import FluxArchitecture
+
     from .manifest import Manifest
     from .native_view import NativeView
     from .safetensors_file import TensorInfo

@@ -34,7 +34,10 @@ def write_tracker(root: Path, iteration: int) -> None:
 
 
 def read_tracker(root: Path) -> int:
-    """The latest iteration; raises CheckpointError naming the file when it is missing or malformed."""
+    """The latest iteration.
+
+    Raises CheckpointError naming the file when it is missing or malformed.
+    """
     path = root / TRACKER
     try:
         text = path.read_text(encoding="ascii").strip()
@@ -45,6 +48,7 @@ def read_tracker(root: Path) -> int:
         raise CheckpointError(f"{path}: {text!r} is no iteration") from None
     if not checkpoint_folder(root, iteration).is_dir():
         raise CheckpointError(
-            f"{path} names iteration {iteration}, but {checkpoint_folder(root, iteration)} is missing"
+            f"{path} names iteration {iteration}, but "
+            f"{checkpoint_folder(root, iteration)} is missing"
         )
     return iteration

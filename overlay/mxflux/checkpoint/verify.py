@@ -43,7 +43,9 @@ def file_problems(folder: Path, manifest: Manifest, names: list[str]) -> list[st
 def extra_files(folder: Path, manifest: Manifest) -> list[str]:
     """Files that the manifest does not know."""
     present = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    return [f"extra file: {name}" for name in sorted(present - set(manifest.files) - {MANIFEST_NAME})]
+    return [
+        f"extra file: {name}" for name in sorted(present - set(manifest.files) - {MANIFEST_NAME})
+    ]
 
 
 def metadata_problems(stored: dict[str, TensorInfo], manifest: Manifest) -> list[str]:
@@ -90,9 +92,9 @@ def _tensor_problems(path: Path, manifest: Manifest) -> list[str]:
 
 def _open(path: Path, manifest: Manifest) -> TensorSource:
     if manifest.layout == "megatron":
-        from .dcp import DistributedTensors  # noqa: PLC0415 - torch.distributed only if asked
+        from .dcp import DistributedTensors
 
         return DistributedTensors(path)
-    from .sources import open_checkpoint  # noqa: PLC0415 - imports manifest too
+    from .sources import open_checkpoint
 
     return open_checkpoint(path).source

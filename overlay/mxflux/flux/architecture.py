@@ -145,7 +145,7 @@ class FluxArchitecture:
 
 
 def check_axes(axes_dim: tuple[int, ...], head_dim: int) -> None:
-    """Raise ValueError unless ``axes_dim`` is three positive even widths summing to ``head_dim``."""
+    """Raise ValueError unless ``axes_dim`` is 3 positive even widths summing to ``head_dim``."""
     if len(axes_dim) != 3:
         raise ValueError(f"axes_dim={axes_dim!r} must have 3 entries, got {len(axes_dim)}")
     for width in axes_dim:

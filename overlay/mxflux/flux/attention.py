@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from megatron.core.models.common.embeddings import rope_utils
@@ -13,6 +13,7 @@ from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.spec_utils import ModuleSpec, build_module
 from megatron.core.utils import divide
 
+from .fused import ATTENTION_GATES, BlockOps
 from .rope import RotaryTable, apply_rotary
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from megatron.core.process_groups_config import ProcessGroupCollection
     from torch import Tensor, nn
 
-    from .config import FluxConfig
-    from .fused import BlockOps
+    from mxflux.fusions.gates import FusionGates
 
-Builder = ModuleSpec | type
+    from .config import FluxConfig
+
 QKV = tuple["Tensor", "Tensor", "Tensor"]
 
 
@@ -32,19 +33,19 @@ QKV = tuple["Tensor", "Tensor", "Tensor"]
 class AttentionSubmodules:
     """What an attention module is built from; the added ones only exist in joint blocks."""
 
-    linear_qkv: Builder
-    linear_proj: Builder
-    core_attention: Builder
+    linear_qkv: ModuleSpec | type
+    linear_proj: ModuleSpec | type
+    core_attention: ModuleSpec | type
     qk_layernorm: Callable[..., nn.Module]
     """Called with config, hidden_size and eps (Megatron's build_module does not call functions)."""
 
 
-def split_mixed_qkv(mixed_qkv: Tensor, heads: int) -> QKV:
-    """Views q, k, v [S,B,heads,D] of mixed_qkv [S,B,heads*3*D], per head [q|k|v].
+def split_mixed_qkv(mixed_qkv: Tensor) -> QKV:
+    """Views q, k, v [S,B,heads,D] of mixed_qkv [S,B,heads,3*D], per head [q|k|v].
 
     This is Megatron's layout: every head has a constant row stride of 3*D.
     """
-    q, k, v = mixed_qkv.unflatten(-1, (heads, -1)).chunk(3, dim=-1)
+    q, k, v = mixed_qkv.chunk(3, dim=-1)
     return q, k, v
 
 
@@ -56,12 +57,10 @@ class FluxAttention(MegatronModule):
         config: FluxConfig,
         submodules: AttentionSubmodules,
         layer_number: int,
-        ops: BlockOps,
         pg_collection: ProcessGroupCollection,
     ) -> None:
         super().__init__(config=config)
         self.layer_number = layer_number
-        self.ops = ops
         self.submodules = submodules
         self.pg_collection = pg_collection
         self.heads = divide(config.num_attention_heads, pg_collection.tp.size())
@@ -117,18 +116,19 @@ class FluxAttention(MegatronModule):
         )
 
     def _qkv(
-        self, hidden: Tensor, linear: nn.Module, norms: tuple[nn.Module, nn.Module],
-        table: RotaryTable,
+        self, ops: BlockOps, hidden: Tensor, linear: nn.Module,
+        norms: tuple[nn.Module, nn.Module], table: RotaryTable,
     ) -> QKV:  # fmt: skip
         """q, k (normalized and rotated) and v of one stream, [S,B,heads,D] each."""
         weights = (norms[0].weight, norms[1].weight)
-        kw: dict[str, Any] = {"heads": self.heads, "eps": self.config.layernorm_epsilon}
-        if self.ops.qkv_prologue is not None:
-            return self.ops.qkv_prologue(hidden, linear, *weights, table, **kw)
-        mixed_qkv, _ = linear(hidden)
-        if self.ops.qk_norm_rope is not None:
-            return self.ops.qk_norm_rope(mixed_qkv, *weights, table, **kw)
-        q, k, v = split_mixed_qkv(mixed_qkv, self.heads)
+        fused = ops.qkv_prologue(hidden, linear, *weights, table, heads=self.heads)
+        if fused is not None:
+            return fused
+        mixed_qkv = linear(hidden)[0].unflatten(-1, (self.heads, -1))
+        fused = ops.qk_norm_rope(mixed_qkv, *weights, table)
+        if fused is not None:
+            return fused
+        q, k, v = split_mixed_qkv(mixed_qkv)
         q, k = (self._rotate(norm(x), table) for norm, x in zip(norms, (q, k), strict=True))
         return q, k, v
 
@@ -142,7 +142,7 @@ class FluxAttention(MegatronModule):
         # A norm that keeps fp32 (as under autocast) must not reach kernels that want one dtype.
         q, k = q.to(v.dtype), k.to(v.dtype)
         if self._recomputes_core_attention():
-            from megatron.core import tensor_parallel  # noqa: PLC0415 - pulls in the RNG state
+            from megatron.core import tensor_parallel
 
             out: Tensor = tensor_parallel.checkpoint(self._core, False, q, k, v)
             return out
@@ -168,10 +168,13 @@ class JointSelfAttention(FluxAttention):
         config: FluxConfig,
         submodules: AttentionSubmodules,
         layer_number: int,
-        ops: BlockOps,
+        gates: FusionGates,
         pg_collection: ProcessGroupCollection,
     ) -> None:
-        super().__init__(config, submodules, layer_number, ops, pg_collection)
+        super().__init__(config, submodules, layer_number, pg_collection)
+        place = f"joint.{layer_number - 1}"
+        self.image_ops = BlockOps(config, gates, f"{place}.image", ATTENTION_GATES)
+        self.text_ops = BlockOps(config, gates, f"{place}.text", ATTENTION_GATES)
         self.added_linear_qkv = self._build_qkv()
         self.added_q_layernorm = self._build_norm()
         self.added_k_layernorm = self._build_norm()
@@ -183,8 +186,8 @@ class JointSelfAttention(FluxAttention):
         text_table, image_table = table.split(text.shape[0])
         image_norms = (self.q_layernorm, self.k_layernorm)
         text_norms = (self.added_q_layernorm, self.added_k_layernorm)
-        image_qkv = self._qkv(image, self.linear_qkv, image_norms, image_table)
-        text_qkv = self._qkv(text, self.added_linear_qkv, text_norms, text_table)
+        image_qkv = self._qkv(self.image_ops, image, self.linear_qkv, image_norms, image_table)
+        text_qkv = self._qkv(self.text_ops, text, self.added_linear_qkv, text_norms, text_table)
         q, k, v = (torch.cat(pair) for pair in zip(text_qkv, image_qkv, strict=True))
         text_out, image_out = self._attend(q, k, v).split((text.shape[0], image.shape[0]))
         return _project(self.linear_proj, image_out), _project(self.added_linear_proj, text_out)
@@ -198,17 +201,19 @@ class FluxSingleAttention(FluxAttention):
         config: FluxConfig,
         submodules: AttentionSubmodules,
         layer_number: int,
-        ops: BlockOps,
+        gates: FusionGates,
         pg_collection: ProcessGroupCollection,
     ) -> None:
-        super().__init__(config, submodules, layer_number, ops, pg_collection)
+        super().__init__(config, submodules, layer_number, pg_collection)
+        self.ops = BlockOps(config, gates, f"single.{layer_number - 1}", ATTENTION_GATES)
         self.linear_proj = self._build_proj(bias=False)
 
     def forward(self, hidden: Tensor, table: RotaryTable) -> Tensor:
         """Attention output [S,B,H] of the concatenated stream [S,B,H]."""
         norms = (self.q_layernorm, self.k_layernorm)
         return _project(
-            self.linear_proj, self._attend(*self._qkv(hidden, self.linear_qkv, norms, table))
+            self.linear_proj,
+            self._attend(*self._qkv(self.ops, hidden, self.linear_qkv, norms, table)),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from megatron.core.transformer.enums import AttnBackend
 
-from ..megatron.attention import set_attention_environment
+from mxflux.megatron.attention import set_attention_environment
 
 
 def coerce_attention_backend(value: AttnBackend | str | None) -> AttnBackend:
@@ -31,5 +31,7 @@ def set_attention_backend(backend: AttnBackend) -> None:
     upstream and be ignored).
     """
     if not isinstance(backend, AttnBackend):
-        raise TypeError(f"attention backend {backend!r} is a {type(backend).__name__}, not a member")
+        raise TypeError(
+            f"attention backend {backend!r} is a {type(backend).__name__}, not a member"
+        )
     set_attention_environment(backend)

@@ -14,13 +14,15 @@ from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_layer import BaseTransformerLayer
 
 from .attention import AttentionSubmodules, FluxSingleAttention, JointSelfAttention
-from .fused import resolve_ops
+from .fused import JOINT_GATES, SINGLE_GATES, BlockOps, fusion_gates
 from .modulation import AdaLNModulation
 from .norms import gated_residual
 from .placement import parameter_device
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from mxflux.fusions.gates import FusionGates
 
     from .config import FluxConfig
     from .rope import RotaryTable
@@ -43,15 +45,15 @@ class FluxBlock(MegatronModule, BaseTransformerLayer):
         submodules: BlockSubmodules,
         layer_number: int = 1,
         pg_collection: ProcessGroupCollection | None = None,
+        gates: FusionGates | None = None,
         **_: Any,
     ) -> None:
         super().__init__(config=config)
         self.submodules = submodules
+        self.gates = gates or fusion_gates(config)
         # Without pipeline stages the local number is the global one, which keys need.
         self.layer_number = layer_number
-        self.ops = resolve_ops(config)
         self.pg_collection = pg_collection or ProcessGroupCollection.use_mpu_process_groups()
-        self.eps = config.layernorm_epsilon
 
     def _modulation(self, chunks: int) -> AdaLNModulation:
         return AdaLNModulation(
@@ -63,7 +65,11 @@ class FluxBlock(MegatronModule, BaseTransformerLayer):
 
     def _attention(self, kind: type[Any]) -> Any:
         return kind(
-            self.config, self.submodules.attention, self.layer_number, self.ops, self.pg_collection
+            self.config,
+            self.submodules.attention,
+            self.layer_number,
+            self.gates,
+            self.pg_collection,
         )
 
     def _mlp(self, *, bias: bool = True) -> MLP:
@@ -78,12 +84,8 @@ class FluxBlock(MegatronModule, BaseTransformerLayer):
             tp_group=self.pg_collection.tp,
         )
 
-    def _run_mlp(self, mlp: MLP, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Output of an MLP and its second bias, not yet added."""
-        if self.ops.mlp is not None:
-            return self.ops.mlp(mlp, x)
-        out, bias = mlp(x)
-        return out, bias
+    def _ops(self, place: str, keys: tuple[str, ...]) -> BlockOps:
+        return BlockOps(self.config, self.gates, place, keys)
 
 
 class JointBlock(FluxBlock):
@@ -91,6 +93,9 @@ class JointBlock(FluxBlock):
 
     def __init__(self, config: FluxConfig, submodules: BlockSubmodules, **kwargs: Any) -> None:
         super().__init__(config, submodules, **kwargs)
+        place = f"joint.{self.layer_number - 1}"
+        self.image_ops = self._ops(f"{place}.image", JOINT_GATES)
+        self.text_ops = self._ops(f"{place}.text", JOINT_GATES)
         self.adaln = self._modulation(6)
         self.adaln_context = self._modulation(6)
         self.self_attention: JointSelfAttention = self._attention(JointSelfAttention)
@@ -103,22 +108,24 @@ class JointBlock(FluxBlock):
         """New image [S_img,B,H] and text [S_txt,B,H] streams; conditioning [B,H]."""
         image_mod, text_mod = self.adaln(conditioning), self.adaln_context(conditioning)
         image_out, text_out = self.self_attention(
-            self.ops.ln_modulate(hidden_states, *image_mod[:2], self.eps),
-            self.ops.ln_modulate(context, *text_mod[:2], self.eps),
+            self.image_ops.ln_modulate(hidden_states, *image_mod[:2]),
+            self.text_ops.ln_modulate(context, *text_mod[:2]),
             table,
         )
-        hidden_states = gated_residual(hidden_states, image_mod[2], image_out)
-        context = gated_residual(context, text_mod[2], text_out)
         return (
-            self._feed_forward(self.mlp, hidden_states, *image_mod[3:]),
-            self._feed_forward(self.context_mlp, context, *text_mod[3:]),
+            _finish(self.image_ops, self.mlp, hidden_states, image_out, image_mod[2:]),
+            _finish(self.text_ops, self.context_mlp, context, text_out, text_mod[2:]),
         )
 
-    def _feed_forward(
-        self, mlp: MLP, x: Tensor, shift: Tensor, scale: Tensor, gate: Tensor
-    ) -> Tensor:
-        out, bias = self._run_mlp(mlp, self.ops.ln_modulate(x, shift, scale, self.eps))
-        return gated_residual(x, gate, out + bias)
+
+def _finish(
+    ops: BlockOps, mlp: MLP, x: Tensor, attention: Tensor, modulation: tuple[Tensor, ...]
+) -> Tensor:
+    """x + gate_msa * attention, then + gate_mlp * MLP of its modulated norm."""
+    gate_msa, shift, scale, gate_mlp = modulation
+    h, normalized = ops.residual_ln_modulate(x, gate_msa, attention, shift, scale)
+    out, bias = ops.mlp(mlp, normalized)
+    return gated_residual(h, gate_mlp, out if bias is None else out + bias)
 
 
 class SingleBlock(FluxBlock):
@@ -126,6 +133,7 @@ class SingleBlock(FluxBlock):
 
     def __init__(self, config: FluxConfig, submodules: BlockSubmodules, **kwargs: Any) -> None:
         super().__init__(config, submodules, **kwargs)
+        self.ops = self._ops(f"single.{self.layer_number - 1}", SINGLE_GATES)
         self.adaln = self._modulation(3)
         self.self_attention: FluxSingleAttention = self._attention(FluxSingleAttention)
         self.mlp = self._mlp(bias=config.single_block_bias)
@@ -141,8 +149,8 @@ class SingleBlock(FluxBlock):
         if context is not None:
             hidden_states = torch.cat((context, hidden_states))
         shift, scale, gate = self.adaln(conditioning)
-        normalized = self.ops.ln_modulate(hidden_states, shift, scale, self.eps)
+        normalized = self.ops.ln_modulate(hidden_states, shift, scale)
         attention = self.self_attention(normalized, table)
-        out, bias = self._run_mlp(self.mlp, normalized)
+        out, bias = self.ops.mlp(self.mlp, normalized)
         update = out + attention if bias is None else out + bias + attention
         return gated_residual(hidden_states, gate, update), None

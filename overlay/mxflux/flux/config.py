@@ -13,12 +13,12 @@ from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
+from mxflux.fusions.gates import GateMode
+
 from .architecture import FLUX_12B, FLUX_535M, FluxArchitecture
 from .attention_backend import coerce_attention_backend
 from .config_rules import find_problems
-
-GATES = ("off", "on", "auto")
-"""States of a fusion gate: never, always (or an error), where it is possible (and reported)."""
+from .fused import GATE_FIELDS
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -70,13 +70,15 @@ class FluxConfig(TransformerConfig):
     fp4_use_native_te_autocast: bool = False
     fp4_recipe: Any = None
 
-    qk_norm_rope_fusion: str = "off"
-    """Gate: QK RMSNorm and RoPE in one kernel."""
-    ln_modulate_fusion: str = "off"
+    fused_qk_norm_rope: str = "off"
+    """Gate (off, on, auto): QK RMSNorm and RoPE in one kernel."""
+    fused_ln_modulate: str = "off"
     """Gate: LayerNorm and modulation, with the single-pass backward."""
-    qkv_prologue_fusion: str = "off"
+    fused_gate_residual: str = "off"
+    """Gate: gated residual and the LayerNorm and modulation that follow it (joint blocks)."""
+    fused_qkv_prologue: str = "off"
     """Gate: QKV GEMM, norm and RoPE as one autograd function."""
-    mlp_fusion: str = "off"
+    fused_mlp: str = "off"
     """Gate: fused MX MLP."""
 
     # Megatron fields with Flux's own defaults.
@@ -106,6 +108,8 @@ class FluxConfig(TransformerConfig):
 
     def _coerce(self) -> None:
         self.attention_backend = coerce_attention_backend(self.attention_backend)
+        for key in GATE_FIELDS:
+            setattr(self, key, GateMode.from_name(getattr(self, key), key).value)
         if isinstance(self.axes_dim, list):
             self.axes_dim = tuple(self.axes_dim)
         if isinstance(self.activation_func, str):
@@ -135,7 +139,9 @@ class FluxConfig(TransformerConfig):
     @classmethod
     def from_architecture(cls, architecture: FluxArchitecture, **overrides: Any) -> FluxConfig:
         """Config of a given architecture; ``overrides`` are further fields."""
-        sizes = {name: getattr(architecture, name) for name in FluxArchitecture.__dataclass_fields__}
+        sizes = {
+            name: getattr(architecture, name) for name in FluxArchitecture.__dataclass_fields__
+        }
         return cls(**{**sizes, **overrides})
 
 

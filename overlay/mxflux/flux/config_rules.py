@@ -34,21 +34,70 @@ FIXED: dict[str, tuple[object, str]] = {
 """Fields with one possible value, and why."""
 
 ACTED_ON = frozenset(
-    """
-    tensor_model_parallel_size perform_initialization use_cpu_initialization fp16 bf16 params_dtype
-    timers finalize_model_grads_func grad_scale_func no_sync_func grad_sync_func param_sync_func
-    deterministic_mode gradient_accumulation_fusion use_te_rng_tracker pipeline_dtype
-    deallocate_pipeline_outputs barrier_with_L1_time disable_parameter_transpose_cache
-    num_layers hidden_size num_attention_heads attention_backend num_query_groups kv_channels
-    ffn_hidden_size attention_dropout layernorm_epsilon add_qkv_bias activation_func init_method
-    output_layer_init_method init_method_std attention_softmax_in_fp32
-    disable_bf16_reduced_precision_matmul apply_rope_fusion recompute_granularity recompute_method
-    recompute_num_layers recompute_modules distribute_saved_activations
-    fp8 fp8_recipe fp8_param fp8_quantizer_factory fp8_margin fp8_interval fp8_amax_history_len
-    fp8_amax_compute_algo fp8_wgrad fp8_dot_product_attention fp8_multi_head_attention
-    tp_only_amax_red first_last_layers_bf16 num_layers_at_start_in_bf16 num_layers_at_end_in_bf16
-    fp4 fp4_recipe fp4_param fp4_quantizer_factory fp4_use_native_te_autocast transformer_impl
-    """.split()
+    {
+        "tensor_model_parallel_size",
+        "perform_initialization",
+        "use_cpu_initialization",
+        "fp16",
+        "bf16",
+        "params_dtype",
+        "timers",
+        "finalize_model_grads_func",
+        "grad_scale_func",
+        "no_sync_func",
+        "grad_sync_func",
+        "param_sync_func",
+        "deterministic_mode",
+        "gradient_accumulation_fusion",
+        "use_te_rng_tracker",
+        "pipeline_dtype",
+        "deallocate_pipeline_outputs",
+        "barrier_with_L1_time",
+        "disable_parameter_transpose_cache",
+        "num_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "attention_backend",
+        "num_query_groups",
+        "kv_channels",
+        "ffn_hidden_size",
+        "attention_dropout",
+        "layernorm_epsilon",
+        "add_qkv_bias",
+        "activation_func",
+        "init_method",
+        "output_layer_init_method",
+        "init_method_std",
+        "attention_softmax_in_fp32",
+        "disable_bf16_reduced_precision_matmul",
+        "apply_rope_fusion",
+        "recompute_granularity",
+        "recompute_method",
+        "recompute_num_layers",
+        "recompute_modules",
+        "distribute_saved_activations",
+        "fp8",
+        "fp8_recipe",
+        "fp8_param",
+        "fp8_quantizer_factory",
+        "fp8_margin",
+        "fp8_interval",
+        "fp8_amax_history_len",
+        "fp8_amax_compute_algo",
+        "fp8_wgrad",
+        "fp8_dot_product_attention",
+        "fp8_multi_head_attention",
+        "tp_only_amax_red",
+        "first_last_layers_bf16",
+        "num_layers_at_start_in_bf16",
+        "num_layers_at_end_in_bf16",
+        "fp4",
+        "fp4_recipe",
+        "fp4_param",
+        "fp4_quantizer_factory",
+        "fp4_use_native_te_autocast",
+        "transformer_impl",
+    }
 )
 """Megatron fields that the model, its linears, its contexts or the training loop act on."""
 
@@ -56,8 +105,6 @@ FILLED_IN = frozenset({"autocast_dtype", "embedding_init_method", "embedding_ini
 """Fields that Megatron's post-init derives from others and that Flux never reads."""
 
 _BOOLEANS = ("guidance_embed", "single_block_bias", "add_qkv_bias", "fp4_use_native_te_autocast")
-_GATES = ("qk_norm_rope_fusion", "ln_modulate_fusion", "qkv_prologue_fusion", "mlp_fusion")
-_GATE_STATES = ("off", "on", "auto")
 FP6_FORMATS = ("e2m3", "e3m2")
 IMPLEMENTATIONS = ("transformer_engine", "local")
 RECOMPUTED_MODULES = ("core_attn",)
@@ -77,8 +124,6 @@ def _fixed(config: FluxConfig) -> Iterator[str]:
 
 
 def _choices(config: FluxConfig) -> Iterator[str]:
-    for name in _GATES:
-        yield from _one_of(name, getattr(config, name), _GATE_STATES)
     yield from _one_of(
         "timestep_sampling_strategy", config.timestep_sampling_strategy, TIMESTEP_STRATEGIES
     )
@@ -143,7 +188,7 @@ def _unused(config: FluxConfig) -> Iterator[str]:
         if field.name in ACTED_ON or field.name in FIXED or field.name in FILLED_IN:
             continue
         value = getattr(config, field.name)
-        # A config that is copied with dataclasses.replace carries what post-init made of a default.
+        # dataclasses.replace passes on what post-init made of a default.
         if value not in (_default(field), getattr(_settled(), field.name)):
             yield f"{field.name}={value!r} has no effect on Flux; leave it at {_default(field)!r}"
 
@@ -171,8 +216,12 @@ def _attention(config: FluxConfig) -> Iterator[str]:
             yield "apply_rope_fusion=True is TransformerEngine's: transformer_impl is 'local'"
     elif config.attention_backend is AttnBackend.local:
         yield "attention_backend='local' switches TransformerEngine's attention off entirely"
-    if config.apply_rope_fusion and config.qk_norm_rope_fusion == "on":
-        yield "apply_rope_fusion=True and qk_norm_rope_fusion='on' both claim the rotation"
+    for key in ("fused_qk_norm_rope", "fused_qkv_prologue"):
+        state = getattr(config, key)
+        if config.apply_rope_fusion and state != "off":
+            yield f"apply_rope_fusion=True and {key}={state!r} both claim the rotation"
+    if config.fused_qk_norm_rope == config.fused_qkv_prologue == "on":
+        yield "fused_qk_norm_rope='on' and fused_qkv_prologue='on': only one of them can run"
 
 
 def _precision(config: FluxConfig) -> Iterator[str]:
@@ -191,7 +240,12 @@ def _precision(config: FluxConfig) -> Iterator[str]:
     yield from _idle(config, "fp8", config.fp8)
     yield from _idle(config, "num_layers_at", config.first_last_layers_bf16)
     if config.transformer_impl == "local":
-        for name in ("fp8_param", "fp4_param", "fp4_use_native_te_autocast", "first_last_layers_bf16"):
+        for name in (
+            "fp8_param",
+            "fp4_param",
+            "fp4_use_native_te_autocast",
+            "first_last_layers_bf16",
+        ):
             if getattr(config, name):
                 yield f"{name}=True is TransformerEngine's: transformer_impl is 'local'"
     if config.first_last_layers_bf16 and not asked:
@@ -212,7 +266,9 @@ def _recompute(config: FluxConfig) -> Iterator[str]:
     if config.recompute_granularity is None:
         for name in ("recompute_method", "recompute_num_layers"):
             if getattr(config, name) is not None:
-                yield f"{name}={getattr(config, name)!r} has no effect without recompute_granularity"
+                yield (
+                    f"{name}={getattr(config, name)!r} has no effect without recompute_granularity"
+                )
     unknown = set(config.recompute_modules or ()) - set(RECOMPUTED_MODULES)
     if unknown:
         yield (

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fusion gates: which implementation each block operation uses, decided once, at build."""
+"""The operations of a block behind their fusion gates: fused where one engages, else plain."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from .norms import layer_norm_modulate
+from mxflux.fusions.gates import FusionGates, Gate, GateMode
+
+from .norms import gated_residual, layer_norm_modulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,84 +18,143 @@ if TYPE_CHECKING:
     from .config import FluxConfig
     from .rope import RotaryTable
 
-GATE_FIELDS = ("qk_norm_rope_fusion", "ln_modulate_fusion", "qkv_prologue_fusion", "mlp_fusion")
+GATE_FIELDS = (
+    "fused_qk_norm_rope",
+    "fused_ln_modulate",
+    "fused_gate_residual",
+    "fused_qkv_prologue",
+    "fused_mlp",
+)
+"""Config keys of the gates. Each is off, on or auto, and off by default."""
 
-
-class QKNormRope(Protocol):
-    """mixed_qkv [S,B,heads*3*D] -> q, k, v [S,B,heads,D], q and k normalized and rotated."""
-
-    def __call__(
-        self, mixed_qkv: Tensor, q_weight: Tensor, k_weight: Tensor, table: RotaryTable,
-        *, heads: int, eps: float,
-    ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
-
-
-class QKVPrologue(Protocol):
-    """hidden [S,B,H] through linear_qkv, norm and RoPE in one autograd function."""
-
-    def __call__(
-        self, hidden: Tensor, linear_qkv: nn.Module, q_weight: Tensor, k_weight: Tensor,
-        table: RotaryTable, *, heads: int, eps: float,
-    ) -> tuple[Tensor, Tensor, Tensor]: ...  # fmt: skip
+QKV = tuple["Tensor", "Tensor", "Tensor"]
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """A fused operation and the reason why a config cannot use it (None when it can)."""
+    """A fused operation, and what speaks against it: tensors at run time, a config at build."""
 
     function: Callable[..., Any]
-    refusal: Callable[[FluxConfig], str | None]
+    problem: Callable[..., str | None]
+    refusal: Callable[[FluxConfig], str | None] = lambda _: None
 
 
-_implementations: dict[str, Implementation] = {}
+_registered: dict[str, Implementation] = {}
 
 
-def register_fusion(gate: str, implementation: Implementation) -> None:
-    """Make ``implementation`` what the gate ``gate`` switches on.
+def register_fusion(key: str, implementation: Implementation) -> None:
+    """Name what serves a gate.
 
-    Raises ValueError for a name that is no gate.
+    fused_qkv_prologue: function(hidden, linear_qkv, q_weight, k_weight, RotaryTable, *, heads,
+    eps) -> q, k, v. fused_mlp: function(Megatron MLP, x) -> output, bias still to add. ``problem``
+    takes the same positional arguments. Raises ValueError for a key that is no gate.
     """
-    if gate not in GATE_FIELDS:
-        raise ValueError(f"{gate!r} is no fusion gate. Choose from: {', '.join(GATE_FIELDS)}.")
-    _implementations[gate] = implementation
+    if key not in GATE_FIELDS:
+        raise ValueError(f"{key!r} is no fusion gate. Choose from: {', '.join(GATE_FIELDS)}.")
+    _registered[key] = implementation
 
 
-@dataclass(frozen=True)
+def fusion_gates(config: FluxConfig) -> FusionGates:
+    """The gates of one model, with the modes that its config asks for."""
+    return FusionGates({key: getattr(config, key) for key in GATE_FIELDS})
+
+
 class BlockOps:
-    """The operations of a block; None means the unfused path in the block itself."""
+    """The operations of one stream of one block, each behind its gate.
 
-    ln_modulate: Callable[..., Tensor] = layer_norm_modulate
-    qk_norm_rope: QKNormRope | None = None
-    qkv_prologue: QKVPrologue | None = None
-    mlp: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor | None]] | None = None
-    """Called with Megatron's MLP and its input; returns output and the bias still to add."""
-    decisions: dict[str, str] = field(default_factory=dict)
-    """Gate -> "off", "on", or "off: <why auto declined>"."""
-
-
-def resolve_ops(config: FluxConfig) -> BlockOps:
-    """Operations for a config's gates.
-
-    Raises ValueError when a gate is "on" and nothing can serve it; "auto" then stays off and
-    says why in ``decisions``.
+    Raises FusionUnavailable (a ValueError) at build when a gate is "on" and cannot be served.
     """
-    functions: dict[str, Callable[..., Any]] = {}
-    decisions: dict[str, str] = {}
-    for gate in GATE_FIELDS:
-        decisions[gate] = _decide(gate, config)
-        if decisions[gate] == "on":
-            functions[gate.removesuffix("_fusion")] = _implementations[gate].function
-    return BlockOps(**functions, decisions=decisions)  # type: ignore[arg-type]
+
+    def __init__(
+        self, config: FluxConfig, gates: FusionGates, place: str, keys: tuple[str, ...]
+    ) -> None:
+        self.eps = config.layernorm_epsilon
+        self._served: dict[str, tuple[Gate, Implementation]] = {}
+        for key in keys:
+            if GateMode.from_name(getattr(config, key), key) is GateMode.OFF:
+                continue
+            found = _registered.get(key) or _builtin(key)
+            reason = found.refusal(config) if found else "no implementation is registered"
+            gate = gates.build(key, place, reason)
+            if found is not None:
+                self._served[key] = (gate, found)
+
+    def _engaged(self, key: str, *arguments: Any) -> Callable[..., Any] | None:
+        """The fused function when its gate engages for these arguments."""
+        served = self._served.get(key)
+        if served is None or not served[0].engages(served[1].problem, *arguments):
+            return None
+        return served[1].function
+
+    def ln_modulate(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+        """LayerNorm(x) * (1 + scale) + shift; x [S,B,H], shift and scale [B,H]."""
+        fused = self._engaged("fused_ln_modulate", x, scale, shift)
+        if fused is None:
+            return layer_norm_modulate(x, shift, scale, self.eps)
+        out: Tensor = fused(x, scale, shift, eps=self.eps)
+        return out
+
+    def residual_ln_modulate(
+        self, x: Tensor, gate: Tensor, y: Tensor, shift: Tensor, scale: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """h = x + gate*y and LayerNorm(h) * (1 + scale) + shift."""
+        fused = self._engaged("fused_gate_residual", x, y, gate, scale, shift)
+        if fused is None:
+            h = gated_residual(x, gate, y)
+            return h, self.ln_modulate(h, shift, scale)
+        h, out = fused(x, y, gate, scale, shift, eps=self.eps)
+        return h, out
+
+    def qk_norm_rope(
+        self, mixed_qkv: Tensor, q_weight: Tensor, k_weight: Tensor, table: RotaryTable
+    ) -> QKV | None:
+        """q, k, v of mixed_qkv [S,B,heads,3*D], or None where the plain path has to run."""
+        if "fused_qk_norm_rope" not in self._served:
+            return None
+        arguments = (mixed_qkv, q_weight, k_weight)
+        fused = self._engaged("fused_qk_norm_rope", *arguments, table.fused.cos_sin)
+        if fused is None:
+            return None
+        q, k, v = fused(*arguments, table.fused, eps=self.eps)
+        return q, k, v
+
+    def qkv_prologue(
+        self, hidden: Tensor, linear_qkv: nn.Module, q_weight: Tensor, k_weight: Tensor,
+        table: RotaryTable, *, heads: int,
+    ) -> QKV | None:  # fmt: skip
+        """q, k, v straight from the block's input, or None where the plain path has to run."""
+        arguments = (hidden, linear_qkv, q_weight, k_weight, table)
+        fused = self._engaged("fused_qkv_prologue", *arguments)
+        if fused is None:
+            return None
+        q, k, v = fused(*arguments, heads=heads, eps=self.eps)
+        return q, k, v
+
+    def mlp(self, mlp: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Output of Megatron's MLP and its second bias, not yet added."""
+        fused = self._engaged("fused_mlp", mlp, x)
+        out, bias = mlp(x) if fused is None else fused(mlp, x)
+        return out, bias
 
 
-def _decide(gate: str, config: FluxConfig) -> str:
-    state = getattr(config, gate)
-    if state == "off":
-        return "off"
-    found = _implementations.get(gate)
-    reason = "no implementation is registered" if found is None else found.refusal(config)
-    if reason is None:
-        return "on"
-    if state == "on":
-        raise ValueError(f"{gate}='on' cannot be served: {reason}. Set it to 'off' or 'auto'.")
-    return f"off: {reason}"
+ATTENTION_GATES = ("fused_qk_norm_rope", "fused_qkv_prologue")
+JOINT_GATES = ("fused_ln_modulate", "fused_gate_residual", "fused_mlp")
+SINGLE_GATES = ("fused_ln_modulate", "fused_mlp")
+HEAD_GATES = ("fused_ln_modulate",)
+
+
+def _builtin(key: str) -> Implementation | None:
+    """The kernels of mxflux.fusions, imported only for a gate that is not off."""
+    if key == "fused_qk_norm_rope":
+        from mxflux.fusions import norm_rope_qkv
+
+        return Implementation(norm_rope_qkv.norm_rope_qkv, norm_rope_qkv.problem)
+    if key == "fused_ln_modulate":
+        from mxflux.fusions import ln_modulate
+
+        return Implementation(ln_modulate.ln_modulate, ln_modulate.problem)
+    if key == "fused_gate_residual":
+        from mxflux.fusions import gate_residual
+
+        return Implementation(gate_residual.gate_residual_ln_modulate, gate_residual.problem)
+    return None

@@ -17,6 +17,7 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from .attention import AttentionSubmodules
 from .blocks import BlockSubmodules, JointBlock, SingleBlock
 from .core_attention import ScaledDotProductAttention
+from .fused import fusion_gates
 from .norms import RMSNorm
 from .placement import parameter_device
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import nn
+
+    from mxflux.fusions.gates import FusionGates
 
     from .config import FluxConfig
 
@@ -38,23 +41,33 @@ def set_local_linear_provider(
     _local_linears = provider
 
 
-def get_flux_layer_spec(config: FluxConfig) -> TransformerBlockSubmodules:
+def get_flux_layer_spec(
+    config: FluxConfig, gates: FusionGates | None = None
+) -> TransformerBlockSubmodules:
     """Specs of all blocks, joint ones first, for ``config.transformer_impl``.
 
+    ``gates`` are the model's fusion gates, shared by its blocks.
     Raises RuntimeError when TransformerEngine is asked for and missing, or when the local spec
     is asked for a precision that no local linear serves.
     """
-    blocks = _te_block(config) if config.transformer_impl != "local" else _local_block(config)
+    blocks = _te_block() if config.transformer_impl != "local" else _local_block(config)
     kinds = [JointBlock] * config.num_joint_layers + [SingleBlock] * config.num_single_layers
-    specs = [ModuleSpec(module=kind, submodules=blocks) for kind in kinds]
+    params = {"gates": gates or fusion_gates(config)}
+    specs = [ModuleSpec(module=kind, params=params, submodules=blocks) for kind in kinds]
     return TransformerBlockSubmodules(layer_specs=specs, layer_norm=None)
+
+
+def gates_of(spec: TransformerBlockSubmodules | None) -> FusionGates | None:
+    """The fusion gates that a spec's blocks share."""
+    if spec is None or not spec.layer_specs:
+        return None
+    gates: FusionGates | None = spec.layer_specs[0].params.get("gates")
+    return gates
 
 
 def local_qk_layernorm(config: FluxConfig, hidden_size: int, eps: float) -> nn.Module:
     """RMSNorm of the local spec, in the parameter dtype."""
-    return RMSNorm(
-        hidden_size, eps, dtype=config.params_dtype, device=parameter_device(config)
-    )
+    return RMSNorm(hidden_size, eps, dtype=config.params_dtype, device=parameter_device(config))
 
 
 def te_qk_layernorm(config: FluxConfig, hidden_size: int, eps: float) -> nn.Module:
@@ -65,7 +78,7 @@ def te_qk_layernorm(config: FluxConfig, hidden_size: int, eps: float) -> nn.Modu
     return norm
 
 
-def _te_block(config: FluxConfig) -> BlockSubmodules:
+def _te_block() -> BlockSubmodules:
     if not te_extension.HAVE_TE:
         raise RuntimeError(
             "transformer_impl='transformer_engine' but transformer_engine cannot be imported: "
@@ -95,10 +108,10 @@ def _local_linear_types(config: FluxConfig) -> tuple[type, type]:
     return _local_linears(config)
 
 
-def _block(
-    column: type, row: type, core: type, norm: Callable[..., nn.Module]
-) -> BlockSubmodules:
+def _block(column: type, row: type, core: type, norm: Callable[..., nn.Module]) -> BlockSubmodules:
     attention = AttentionSubmodules(
         linear_qkv=column, linear_proj=row, core_attention=core, qk_layernorm=norm
     )
-    return BlockSubmodules(attention=attention, mlp=MLPSubmodules(linear_fc1=column, linear_fc2=row))
+    return BlockSubmodules(
+        attention=attention, mlp=MLPSubmodules(linear_fc1=column, linear_fc2=row)
+    )

@@ -16,9 +16,10 @@ from .embeddings import (
     TimestepEmbedding,
     sinusoidal_embedding,
 )
+from .fused import HEAD_GATES, BlockOps, fusion_gates
 from .initialization import initialize
 from .inputs import check_inputs
-from .layer_specs import get_flux_layer_spec
+from .layer_specs import gates_of, get_flux_layer_spec
 from .modulation import AdaLNContinuous
 from .placement import parameter_device
 from .precision import Context, get_fp8_context
@@ -63,11 +64,13 @@ class FluxModel(MegatronModule):
         self.post_process = post_process
         self.share_embeddings_and_output_weights = False
         self.pg_collection = pg_collection or ProcessGroupCollection.use_mpu_process_groups()
+        self.fusion_gates = gates_of(layer_spec) or fusion_gates(config)
+        """Counts where each fused path engaged; ``require_engaged()`` after the first step."""
         self.pos_embed = EmbedND(config.theta, config.axes_dim, config.head_dim)
         self._build_embedders(config)
         self.transformer = FluxTransformerBlock(
             config=config,
-            spec=layer_spec or get_flux_layer_spec(config),
+            spec=layer_spec or get_flux_layer_spec(config, self.fusion_gates),
             post_layer_norm=False,
             pg_collection=self.pg_collection,
         )
@@ -88,7 +91,8 @@ class FluxModel(MegatronModule):
     def _build_head(self, config: FluxConfig) -> None:
         kw: dict[str, Any] = {"dtype": config.params_dtype, "device": parameter_device(config)}
         hidden = config.hidden_size
-        self.norm_out = AdaLNContinuous(hidden, config.layernorm_epsilon, **kw)
+        self.norm_out = AdaLNContinuous(hidden, **kw)
+        self.head_ops = BlockOps(config, self.fusion_gates, "norm_out", HEAD_GATES)
         self.proj_out = PlainLinear(hidden, config.patch_size**2 * config.out_channels, **kw)
 
     def forward(
@@ -126,7 +130,8 @@ class FluxModel(MegatronModule):
                 self.img_embed(img.to(dtype)), self.txt_embed(txt.to(dtype)), conditioning, table
             )
             image = hidden[txt.shape[0] :]
-            out: Tensor = self.proj_out(self.norm_out.normalize(image, conditioning))
+            scale, shift = self.norm_out(conditioning)
+            out: Tensor = self.proj_out(self.head_ops.ln_modulate(image, shift, scale))
         return out.transpose(0, 1) if layout == "bsh" else out
 
     def _conditioning(self, y: Tensor, timesteps: Tensor, guidance: Tensor | None) -> Tensor:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from .embeddings import PlainLinear
-from .norms import layer_norm_modulate
 
 if TYPE_CHECKING:
     import torch
@@ -35,18 +34,12 @@ class AdaLNModulation(nn.Module):
 
 
 class AdaLNContinuous(AdaLNModulation):
-    """LayerNorm(x) * (1 + scale) + shift in front of the output head.
+    """Scale and shift in front of the output head.
 
     The chunks are (scale, shift), as in diffusers; BFL's ``final_layer`` stores (shift, scale).
     """
 
     def __init__(
-        self, hidden_size: int, eps: float, *, dtype: torch.dtype, device: torch.device | None
+        self, hidden_size: int, *, dtype: torch.dtype, device: torch.device | None
     ) -> None:
         super().__init__(hidden_size, 2, dtype=dtype, device=device)
-        self.eps = eps
-
-    def normalize(self, x: Tensor, conditioning: Tensor) -> Tensor:
-        """Modulate x [S,B,H] by conditioning [B,H]."""
-        scale, shift = self.forward(conditioning)
-        return layer_norm_modulate(x, shift, scale, self.eps)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,8 @@ from .architecture import check_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mxflux.fusions.rope_table import RopeTable
 
 _ID_DTYPES = (torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)
 
@@ -59,33 +62,42 @@ class RotaryTable:
     """Angles of the concatenated sequence [text; image] with their cosines and sines.
 
     One object serves q and k of every block; ``split`` is cached, so that identity survives
-    slicing (a fused op may test ``k_table is q_table``).
+    slicing, and nothing is computed twice in a step.
     """
 
-    def __init__(
-        self, angles: Tensor, cos: Tensor | None = None, sin: Tensor | None = None
-    ) -> None:
+    def __init__(self, angles: Tensor) -> None:
         if angles.dim() != 4 or angles.shape[2] != 1:
             raise ValueError(f"angles must be [S,B,1,D], got {tuple(angles.shape)}")
         self.angles = angles
-        self.cos = torch.cos(angles) if cos is None else cos
-        self.sin = torch.sin(angles) if sin is None else sin
         self._split: tuple[int, tuple[RotaryTable, RotaryTable]] | None = None
 
     def __len__(self) -> int:
         return self.angles.shape[0]
+
+    @cached_property
+    def cos(self) -> Tensor:
+        """Cosines [S,B,1,D] fp32."""
+        return torch.cos(self.angles)
+
+    @cached_property
+    def sin(self) -> Tensor:
+        """Sines [S,B,1,D] fp32."""
+        return torch.sin(self.angles)
+
+    @cached_property
+    def fused(self) -> RopeTable:
+        """The table as the fused kernels read it."""
+        from mxflux.fusions.rope_table import RopeTable
+
+        return RopeTable.from_angles(self.angles)
 
     def split(self, length: int) -> tuple[RotaryTable, RotaryTable]:
         """Tables of the first ``length`` (text) and of the other (image) positions."""
         if not 0 < length < len(self):
             raise ValueError(f"cannot split a table of {len(self)} positions at {length}")
         if self._split is None or self._split[0] != length:
-            parts = (slice(None, length), slice(length, None))
-            self._split = (
-                length,
-                tuple(RotaryTable(self.angles[p], self.cos[p], self.sin[p]) for p in parts),
-            )  # type: ignore[assignment]
-        assert self._split is not None
+            parts = (RotaryTable(self.angles[:length]), RotaryTable(self.angles[length:]))
+            self._split = (length, parts)
         return self._split[1]
 
 

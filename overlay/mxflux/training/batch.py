@@ -58,9 +58,7 @@ class LatentMode:
 
 def draw_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Standard normal numbers in the shape, dtype and on the device of ``tensor``."""
-    return torch.randn(
-        tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator
-    )
+    return torch.randn(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
 
 
 def move_batch(

@@ -80,7 +80,7 @@ def find_empty_encodings(
 
 
 def _load(folder: Path) -> EmptyEncodings:
-    import numpy as np  # noqa: PLC0415 - only dropout needs it
+    import numpy as np
 
     arrays: Sequence[Tensor] = [
         torch.from_numpy(np.load(folder / name)) for name in (T5_FILE, CLIP_FILE)

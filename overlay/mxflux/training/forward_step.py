@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..flux.patchify import image_ids, pack_latents, text_ids, unpack_latents
+from mxflux.flux.patchify import image_ids, pack_latents, text_ids, unpack_latents
+
 from .batch import LatentMode, draw_like, move_batch
 from .cfg_dropout import EmptyEncodings, drop_prompts
 from .flow_matching import add_noise, training_loss, validation_sums
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from ..flux.config import FluxConfig
+    from mxflux.flux.config import FluxConfig
 
 VAE_FACTOR = 8
 EVAL_TIMESTEP_SOURCES = ("equidistant", "dataset")

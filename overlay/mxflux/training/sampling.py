@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from ..flux.patchify import image_ids, pack_latents, text_ids, unpack_latents
+from mxflux.flux.patchify import image_ids, pack_latents, text_ids, unpack_latents
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..flux.timestep_names import TIMESTEP_STRATEGIES
+from mxflux.flux.timestep_names import TIMESTEP_STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,9 +33,7 @@ def sigma_table(shift: float = 1.0) -> Tensor:
     return shift * sigma / (1 + (shift - 1) * sigma)
 
 
-def sample_sigmas(
-    strategy: str, batch: int, table: Tensor, device: torch.device | str
-) -> Tensor:
+def sample_sigmas(strategy: str, batch: int, table: Tensor, device: torch.device | str) -> Tensor:
     """Sigmas [batch] fp32 on ``device``.
 
     "direct_uniform" draws from the device's default generator and ignores the table (which must

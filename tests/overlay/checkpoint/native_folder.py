@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 import torch
+
 from mxflux.checkpoint.safetensors_file import TensorInfo, write_safetensors
 from mxflux.checkpoint.sources import NATIVE_FORMAT, architecture_to_json
 from mxflux.flux.architecture import FluxArchitecture

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from native_folder import TINY, native_state, write_native
+
 from mxflux.checkpoint.convert import convert
 from mxflux.checkpoint.errors import CheckpointError
 from mxflux.checkpoint.manifest import MANIFEST_NAME, read_manifest
@@ -15,7 +17,6 @@ from mxflux.checkpoint.native_view import NativeView, layout_links
 from mxflux.checkpoint.safetensors_file import SafetensorsFile, TensorInfo, write_safetensors
 from mxflux.checkpoint.sources import ARCHITECTURE_KEY, open_checkpoint
 from mxflux.flux.architecture import FLUX_12B, FluxArchitecture
-from native_folder import TINY, native_state, write_native
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,9 +59,7 @@ def test_bfl_swaps_the_halves_of_the_output_modulation_and_diffusers_does_not(
     convert(native, tmp_path / "hf", to="diffusers")
     scale, shift = native_state(TINY)["norm_out.adaLN_modulation.1.weight"].chunk(2)
     bfl = SafetensorsFile(tmp_path / "flux.safetensors")
-    assert torch.equal(
-        bfl.load("final_layer.adaLN_modulation.1.weight"), torch.cat((shift, scale))
-    )
+    assert torch.equal(bfl.load("final_layer.adaLN_modulation.1.weight"), torch.cat((shift, scale)))
     hf = SafetensorsFile(tmp_path / "hf" / "diffusion_pytorch_model.safetensors")
     assert torch.equal(hf.load("norm_out.linear.weight"), torch.cat((scale, shift)))
 
@@ -98,7 +97,7 @@ def test_bfl_without_recorded_architecture_is_inferred_or_asks(
     assert ARCHITECTURE_KEY in file.metadata
     bare = tmp_path / "bare.safetensors"
     write_safetensors(bare, file.tensors, ((name, file.load(name)) for name in file.tensors))
-    with pytest.raises(CheckpointError, match="heads are 8 wide.*give the architecture"):
+    with pytest.raises(CheckpointError, match=r"heads are 8 wide.*give the architecture"):
         open_checkpoint(bare)
     assert open_checkpoint(bare, TINY).architecture == TINY
     with pytest.raises(CheckpointError, match=r"num_single_layers: 3 != 4"):
@@ -173,7 +172,7 @@ def test_unknown_layout_and_existing_destination(native: Path, tmp_path: Path) -
 
 
 def test_folders_that_are_no_flux_transformer(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="neither a file nor a folder with config.json"):
+    with pytest.raises(CheckpointError, match=r"neither a file nor a folder with config.json"):
         open_checkpoint(tmp_path)
     (tmp_path / "config.json").write_text('{"_class_name": "SD3Transformer2DModel"}')
     with pytest.raises(CheckpointError, match="'SD3Transformer2DModel'"):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from mxflux.checkpoint.errors import CheckpointError
 from mxflux.checkpoint.safetensors_file import (
     DTYPES,
@@ -15,7 +17,6 @@ from mxflux.checkpoint.safetensors_file import (
     storage_order,
     write_safetensors,
 )
-from safetensors.torch import load_file, save_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,9 @@ def write(path: Path, state: dict[str, Tensor]) -> None:
 
 
 def equal(a: Tensor, b: Tensor) -> bool:
-    same_bytes = torch.equal(a.contiguous().view(-1).view(torch.uint8), b.view(-1).view(torch.uint8))
+    same_bytes = torch.equal(
+        a.contiguous().view(-1).view(torch.uint8), b.view(-1).view(torch.uint8)
+    )
     return same_bytes and a.shape == b.shape and a.dtype == b.dtype
 
 

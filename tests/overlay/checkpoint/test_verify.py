@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from native_folder import TINY, native_state, write_native
+
 from mxflux.checkpoint.convert import convert
 from mxflux.checkpoint.dcp import DistributedTensors
 from mxflux.checkpoint.errors import CheckpointError
@@ -20,7 +22,6 @@ from mxflux.checkpoint.publish import published_folder
 from mxflux.checkpoint.sources import open_checkpoint
 from mxflux.checkpoint.tracker import checkpoint_folder, read_tracker, write_tracker
 from mxflux.checkpoint.verify import verify
-from native_folder import TINY, native_state, write_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,10 @@ def edit_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path]
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "flipped byte": (flip, r"file .*: contents changed"),
     "truncated": (lambda f: data_file(f).write_bytes(data_file(f).read_bytes()[:-1]), "truncated"),
-    "longer": (lambda f: data_file(f).write_bytes(data_file(f).read_bytes() + b"x"), "longer than recorded"),
+    "longer": (
+        lambda f: data_file(f).write_bytes(data_file(f).read_bytes() + b"x"),
+        "longer than recorded",
+    ),
     "missing": (lambda f: data_file(f).unlink(), "missing file"),
     "extra": (lambda f: (f / "left.over").write_text(""), "extra file: left.over"),
     "extra key": (edit_manifest(lambda t: t.pop(next(iter(t)))), "extra tensor"),
@@ -143,7 +147,7 @@ def test_megatron_folder_without_manifest_needs_the_architecture(copies: Path) -
 
 def test_other_backends_and_missing_metadata_are_named(copies: Path) -> None:
     (copies / "megatron" / ".metadata").unlink()
-    with pytest.raises(CheckpointError, match="no readable .metadata"):
+    with pytest.raises(CheckpointError, match=r"no readable .metadata"):
         DistributedTensors(copies / "megatron")
     (copies / "megatron" / "metadata.json").write_text('{"sharded_backend": "zarr"}')
     with pytest.raises(CheckpointError, match="sharded_backend is 'zarr'"):

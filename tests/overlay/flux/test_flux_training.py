@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+
 from mxflux.flux.patchify import pack_latents
 from mxflux.flux.timestep_names import TIMESTEP_STRATEGIES
 from mxflux.training.batch import LatentMode, move_batch
@@ -281,7 +282,9 @@ def test_losses() -> None:
         training_loss(prediction, latents, noise, mask * 0)
     sums = validation_sums(prediction, latents, noise)
     assert sums.dtype == torch.float64
-    torch.testing.assert_close(sums[0], squared.double().flatten(1).mean(1).sum(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        sums[0], squared.double().flatten(1).mean(1).sum(), rtol=1e-6, atol=0
+    )
     assert sums[1] == 2
 
 
@@ -353,7 +356,7 @@ def test_empty_encodings_are_found_or_every_folder_is_named(tmp_path: Path) -> N
     folder = tmp_path / "empty_encodings"
     folder.mkdir()
     np.save(folder / "t5_empty.npy", np.zeros((1, 5, 8), np.float32))
-    with pytest.raises(FileNotFoundError, match="lacks clip_empty.npy"):
+    with pytest.raises(FileNotFoundError, match=r"lacks clip_empty.npy"):
         find_empty_encodings(None, data)
     np.save(folder / "clip_empty.npy", np.ones((1, 3), np.float32))
     assert find_empty_encodings(None, data).clip.tolist() == [[1, 1, 1]]
@@ -454,5 +457,5 @@ def test_cfg_extrapolates_from_the_empty_prompt() -> None:
     sigmas = sampling_sigmas(1, 4, dynamic_shift=False)
     out = sample_latents(model, noise, prompt, pooled, sigmas, cfg_scale=3.0, empty=empty())
     torch.testing.assert_close(out, torch.full_like(out, -(9 + 3 * (1 - 9))))
-    with pytest.raises(ValueError, match="cfg_scale=2.0 needs"):
+    with pytest.raises(ValueError, match=r"cfg_scale=2.0 needs"):
         sample_latents(model, noise, prompt, pooled, sigmas, cfg_scale=2.0)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-
 from support.megatron_alone import without_te
 
 if TYPE_CHECKING:
@@ -20,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 with without_te(), warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    import mxflux.flux.model  # noqa: F401  imports all of Megatron that the tests here use
     from megatron.core import parallel_state
+
+    import mxflux.flux.model  # noqa: F401  imports all of Megatron that the tests here use
 
 
 @pytest.fixture(autouse=True)
@@ -39,4 +39,3 @@ def _one_rank() -> Iterator[None]:
     yield
     parallel_state.destroy_model_parallel()
     torch.distributed.destroy_process_group()
-

@@ -14,6 +14,7 @@ from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.core import CheckpointingException
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+
 from mxflux.checkpoint.distributed import load_checkpoint, save_checkpoint
 from mxflux.checkpoint.errors import CheckpointError
 from mxflux.checkpoint.model_state import load_model_state

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from mxflux.flux.architecture import FluxArchitecture
 from mxflux.flux.config import FluxConfig
 from mxflux.flux.model import FluxModel
@@ -51,7 +52,10 @@ def randomize(module: torch.nn.Module) -> None:
 def full_state(arch: FluxArchitecture = ARCHITECTURE) -> dict[str, Tensor]:
     """Unsharded weights of an architecture, as :func:`randomize` draws them."""
     generator = torch.Generator().manual_seed(11)
-    return {name: _draw(name, shape, generator) for name, shape in sorted(arch.parameter_shapes().items())}
+    return {
+        name: _draw(name, shape, generator)
+        for name, shape in sorted(arch.parameter_shapes().items())
+    }
 
 
 def load_shards(module: torch.nn.Module, state: dict[str, Tensor], rank: int, world: int) -> None:

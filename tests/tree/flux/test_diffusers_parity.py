@@ -11,11 +11,12 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import flux_tiny as tiny
+import pytest
 import torch
-from mxflux.checkpoint.layouts import diffusers_links
 from torch.overrides import TorchFunctionMode
+
+from mxflux.checkpoint.layouts import diffusers_links
 
 if TYPE_CHECKING:
     from torch import Tensor

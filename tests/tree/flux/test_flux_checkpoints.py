@@ -10,14 +10,14 @@ from typing import Any
 import flux_tiny as tiny
 import pytest
 import torch
+from support import ranks
+
 from mxflux.checkpoint.convert import convert
 from mxflux.checkpoint.manifest import MANIFEST_NAME
 from mxflux.checkpoint.native_view import NativeView
 from mxflux.checkpoint.sources import open_checkpoint
 from mxflux.checkpoint.tracker import read_tracker
 from mxflux.checkpoint.verify import verify
-
-from support import ranks
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,7 @@ def test_converts_to_a_diffusers_folder_and_back(folder: Path, tmp_path: Path) -
 
 def test_keys_are_global_and_homogeneous_ones_cannot_be_saved() -> None:
     result = ranks.run("flux_ranks:sharded_keys", 1)[0]
-    expected = {
-        name: (0, shape) for name, shape in tiny.ARCHITECTURE.parameter_shapes().items()
-    }
+    expected = {name: (0, shape) for name, shape in tiny.ARCHITECTURE.parameter_shapes().items()}
     assert result["keys"] == expected
     assert result["homogeneous"] != "no error"
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import TransformerConfig
+
 from mxflux.flux.config import FluxConfig, flux_12b, flux_535m, gelu_tanh
 from mxflux.flux.config_rules import ACTED_ON, FILLED_IN, FIXED
 from mxflux.flux.model import FluxModel
@@ -113,8 +114,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"timestep_sampling_strategy": "normal"}, "timestep_sampling_strategy='normal' is unknown"),
     ({"transformer_impl": "inference_optimized"}, "transformer_impl='inference_optimized'"),
     ({"activation_func": "silu"}, "activation_func='silu' is unknown"),
-    ({"qk_norm_rope_fusion": True}, "qk_norm_rope_fusion=True is unknown"),
-    ({"qkv_prologue_fusion": "yes"}, "qkv_prologue_fusion='yes' is unknown"),
+    ({"fused_qk_norm_rope": 2}, "fused_qk_norm_rope: got 2, expected one of off, on, auto"),
+    ({"fused_qkv_prologue": "yes"}, "fused_qkv_prologue: got 'yes'"),
+    ({"fused_qkv_prologue": "on", "fused_qk_norm_rope": "on"}, "only one of them can run"),
+    ({"fused_qk_norm_rope": "auto", "apply_rope_fusion": True}, "both claim the rotation"),
     ({"guidance_scale": 4.0}, "guidance_scale=4.0 has no effect without guidance_embed"),
     ({"guidance_embed": "yes"}, "guidance_embed='yes' must be true or false"),
     ({"fp4": "mxfp4"}, "fp4='mxfp4' needs fp4_recipe"),

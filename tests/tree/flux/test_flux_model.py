@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import flux_tiny as tiny
 import pytest
 import torch
+
 from mxflux.flux import fused
 from mxflux.flux.attention import split_mixed_qkv
 from mxflux.flux.config import FluxConfig
-from mxflux.flux.fused import GATE_FIELDS, BlockOps, Implementation, register_fusion, resolve_ops
+from mxflux.flux.fused import GATE_FIELDS, Implementation, register_fusion
+from mxflux.flux.layer_specs import get_flux_layer_spec
 from mxflux.flux.model import FluxModel
 from mxflux.flux.norms import layer_norm_modulate
 from mxflux.flux.patchify import image_ids, text_ids
-from mxflux.flux.rope import apply_rotary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +93,7 @@ def test_integer_and_fp32_ids_agree_and_bf16_is_refused() -> None:
     as_float = {**x, "img_ids": x["img_ids"].float(), "txt_ids": x["txt_ids"].float()}
     assert torch.equal(model(**as_float), model(**x))
     narrow = {**x, "img_ids": x["img_ids"].bfloat16(), "txt_ids": x["txt_ids"].bfloat16()}
-    with pytest.raises(ValueError, match="ids have dtype torch.bfloat16"):
+    with pytest.raises(ValueError, match=r"ids have dtype torch.bfloat16"):
         model(**narrow)
 
 
@@ -180,92 +181,140 @@ def test_bias_switches_remove_exactly_those_biases() -> None:
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, Implementation]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, Implementation]:
+    """The registry of fused operations, empty for the length of a test."""
     empty: dict[str, Implementation] = {}
-    monkeypatch.setattr(fused, "_implementations", empty)
+    monkeypatch.setattr(fused, "_registered", empty)
     return empty
 
 
-def fused_qk_norm_rope(
-    mixed: Tensor, q_weight: Tensor, k_weight: Tensor, table: Any, *, heads: int, eps: float
+def fine(*_: Any) -> None:
+    """Nothing speaks against it."""
+
+
+def norm_rope(
+    mixed: Tensor, q_weight: Tensor, k_weight: Tensor, table: Any, *, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    q, k, v = split_mixed_qkv(mixed, heads)
+    """The fused kernel's formula, from its own form of the table."""
+    q, k, v = split_mixed_qkv(mixed)
+    half = table.cos_sin.shape[-1] // 2
+    cos, sin = table.cos_sin[..., None, :half], table.cos_sin[..., None, half:]
 
-    def norm(x: Tensor, weight: Tensor) -> Tensor:
-        return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)
+    def turn(x: Tensor, weight: Tensor) -> Tensor:
+        x = torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)
+        even, odd = x[..., ::2], x[..., 1::2]
+        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
 
-    return apply_rotary(norm(q, q_weight), table), apply_rotary(norm(k, k_weight), table), v
-
-
-def counted(function: Any, calls: list[Any]) -> Any:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        return function(*args, **kwargs)
-
-    return call
+    return turn(q, q_weight), turn(k, k_weight), v
 
 
-def test_gates_default_to_off_and_on_without_implementation_is_refused(
-    registry: dict[str, Implementation],
-) -> None:
+def counts(model: FluxModel) -> dict[tuple[str, str], int]:
+    return {(r.key, r.place): r.engaged for r in model.fusion_gates.report()}
+
+
+def test_gates_are_off_by_default_and_yaml_booleans_are_understood() -> None:
     config = tiny.config()
-    assert {getattr(config, gate) for gate in GATE_FIELDS} == {"off"}
-    assert resolve_ops(config) == BlockOps(decisions=dict.fromkeys(GATE_FIELDS, "off"))
-    for gate in GATE_FIELDS:
-        with pytest.raises(ValueError, match=f"{gate}='on' cannot be served"):
-            FluxModel(tiny.config(**{gate: "on"}))
+    assert {getattr(config, key) for key in GATE_FIELDS} == {"off"}
+    assert not FluxModel(config).fusion_gates.report()
+    assert tiny.config(fused_mlp=True).fused_mlp == "on"
+    assert tiny.config(fused_mlp=False).fused_mlp == "off"
 
 
-def test_auto_says_why_it_stays_off(registry: dict[str, Implementation]) -> None:
-    register_fusion("mlp_fusion", Implementation(lambda: None, lambda _: "no GPU"))
-    decisions = resolve_ops(tiny.config(mlp_fusion="auto", ln_modulate_fusion="auto")).decisions
-    assert decisions["mlp_fusion"] == "off: no GPU"
-    assert decisions["ln_modulate_fusion"] == "off: no implementation is registered"
+@pytest.mark.parametrize("key", ["fused_qkv_prologue", "fused_mlp"])
+def test_on_without_an_implementation_is_refused(
+    registered: dict[str, Implementation], key: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{key}=on in joint.0.image cannot engage: no impl"):
+        FluxModel(tiny.config(**{key: "on"}))
+
+
+def test_auto_counts_why_it_declined(registered: dict[str, Implementation]) -> None:
+    register_fusion("fused_mlp", Implementation(fine, fine, lambda _: "no GPU"))
+    model = tiny.model(fused_mlp="auto")
+    assert torch.equal(run(model), run(tiny.model()))
+    reports = model.fusion_gates.report()
+    assert [report.declined for report in reports] == [{"no GPU": 1}] * 6
+    assert [report.place for report in reports] == PLACES
+
+
+PLACES = ["joint.0.image", "joint.0.text", "joint.1.image", "joint.1.text", "single.2", "single.3"]
+
+
+def test_kernels_that_cannot_run_here_are_refused_or_declined() -> None:
+    with pytest.raises(ValueError, match=r"fused_ln_modulate=on in joint.0.image .*device"):
+        run(tiny.model(fused_ln_modulate="on"))
+    model = tiny.model(fused_ln_modulate="auto", fused_gate_residual="auto")
+    assert torch.equal(run(model), run(tiny.model()))
+    assert not any(counts(model).values())
+    assert all(report.declined for report in model.fusion_gates.report())
 
 
 @pytest.mark.parametrize("state", ["on", "auto"])
 def test_fused_norm_and_rotation_engage_in_every_stream(
-    registry: dict[str, Implementation], state: str
+    registered: dict[str, Implementation], state: str
 ) -> None:
-    calls: list[Any] = []
-    function = counted(fused_qk_norm_rope, calls)
-    register_fusion("qk_norm_rope_fusion", Implementation(function, lambda _: None))
-    out = run(tiny.model(qk_norm_rope_fusion=state))
-    assert [len(args[3]) for args in calls] == [8, 5, 8, 5, 13, 13]
-    tables = [args[3] for args in calls]
+    tables: list[Any] = []
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        tables.append(args[3])
+        return norm_rope(*args, **kwargs)
+
+    register_fusion("fused_qk_norm_rope", Implementation(recorded, fine))
+    model = tiny.model(fused_qk_norm_rope=state)
+    torch.testing.assert_close(run(model), run(tiny.model()))
+    assert counts(model) == {("fused_qk_norm_rope", place): 1 for place in PLACES}
+    assert [table.length for table in tables] == [8, 5, 8, 5, 13, 13]
     assert tables[0] is tables[2]
     assert tables[1] is tables[3]
-    torch.testing.assert_close(out, run(tiny.model()))
+    assert tables[4] is tables[5]
+    model.fusion_gates.require_engaged()
 
 
-def test_fused_modulation_engages(registry: dict[str, Implementation]) -> None:
-    calls: list[Any] = []
-    function = counted(layer_norm_modulate, calls)
-    register_fusion("ln_modulate_fusion", Implementation(function, lambda _: None))
-    assert torch.equal(run(tiny.model(ln_modulate_fusion="on")), run(tiny.model()))
-    assert len(calls) == 4 * 2 + 1 * 2
+def test_fused_prologue_and_mlp_engage(registered: dict[str, Implementation]) -> None:
+    def prologue(
+        hidden: Tensor, linear: Any, q: Tensor, k: Tensor, table: Any, *, heads: int, eps: float
+    ) -> Any:
+        mixed = linear(hidden)[0].unflatten(-1, (heads, -1))
+        return norm_rope(mixed, q, k, table.fused, eps=eps)
+
+    register_fusion("fused_qkv_prologue", Implementation(prologue, fine))
+    register_fusion("fused_mlp", Implementation(lambda mlp, x: mlp(x), fine))
+    model = tiny.model(fused_qkv_prologue="on", fused_mlp="on")
+    torch.testing.assert_close(run(model), run(tiny.model()))
+    assert set(counts(model).values()) == {1}
+    assert len(counts(model)) == 2 * len(PLACES)
 
 
-def test_fused_mlp_engages(registry: dict[str, Implementation]) -> None:
-    calls: list[Any] = []
-    function = counted(lambda mlp, x: mlp(x), calls)
-    register_fusion("mlp_fusion", Implementation(function, lambda _: None))
-    assert torch.equal(run(tiny.model(mlp_fusion="on")), run(tiny.model()))
-    assert len(calls) == 2 * 2 + 2
+def test_fused_modulations_engage(registered: dict[str, Implementation]) -> None:
+    def modulate(x: Tensor, scale: Tensor, shift: Tensor, *, eps: float) -> Tensor:
+        return layer_norm_modulate(x, shift, scale, eps)
 
+    def residual(
+        x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor, *, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        h = x + gate * y
+        return h, layer_norm_modulate(h, shift, scale, eps)
 
-def test_fused_prologue_engages(registry: dict[str, Implementation]) -> None:
-    calls: list[Any] = []
-
-    def prologue(hidden: Tensor, linear: Any, *args: Any, **kwargs: Any) -> Any:
-        return fused_qk_norm_rope(linear(hidden)[0], *args, **kwargs)
-
-    function = counted(prologue, calls)
-    register_fusion("qkv_prologue_fusion", Implementation(function, lambda _: None))
-    torch.testing.assert_close(run(tiny.model(qkv_prologue_fusion="on")), run(tiny.model()))
-    assert len(calls) == 2 * 2 + 2
+    register_fusion("fused_ln_modulate", Implementation(modulate, fine))
+    expected = run(tiny.model())
+    model = tiny.model(fused_ln_modulate="on")
+    assert torch.equal(run(model), expected)
+    assert [counts(model)["fused_ln_modulate", place] for place in PLACES] == [2, 2, 2, 2, 1, 1]
+    assert counts(model)["fused_ln_modulate", "norm_out"] == 1
+    register_fusion("fused_gate_residual", Implementation(residual, fine))
+    model = tiny.model(fused_ln_modulate="on", fused_gate_residual="on")
+    torch.testing.assert_close(run(model), expected)
+    assert [counts(model)["fused_ln_modulate", place] for place in PLACES] == [1] * 6
+    assert [counts(model)["fused_gate_residual", place] for place in PLACES[:4]] == [1] * 4
 
 
 def test_unknown_gate_is_refused() -> None:
     with pytest.raises(ValueError, match="'rope' is no fusion gate"):
-        register_fusion("rope", Implementation(print, lambda _: None))
+        register_fusion("rope", Implementation(print, fine))
+
+
+def test_a_spec_brings_its_own_gates() -> None:
+    config = tiny.config(fused_ln_modulate="auto")
+    spec = get_flux_layer_spec(config)
+    model = FluxModel(config, layer_spec=spec)
+    assert {place for _, place in counts(model)} == {*PLACES, "norm_out"}

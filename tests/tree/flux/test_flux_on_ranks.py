@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-
 from support import ranks
 
 if TYPE_CHECKING:
@@ -53,9 +52,7 @@ def test_recomputation_gives_the_same_gradients(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_local_attention_backends_agree(
-    results: dict[str, dict[str, Any]], backend: str
-) -> None:
+def test_local_attention_backends_agree(results: dict[str, dict[str, Any]], backend: str) -> None:
     assert worst(results[backend]["grads"], results["plain"]["grads"]) < 1e-5
 
 

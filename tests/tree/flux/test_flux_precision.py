@@ -9,6 +9,7 @@ from typing import Any
 import flux_tiny as tiny
 import pytest
 from megatron.core import fp4_utils, fp8_utils
+
 from mxflux.flux import layer_specs, precision
 from mxflux.flux.config import FluxConfig
 
@@ -157,7 +158,11 @@ def test_only_the_transformer_is_inside_the_context(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("fp4", "impl", "refused"),
-    [("mxfp4", "transformer_engine", True), (None, "transformer_engine", False), ("mxfp4", "local", False)],
+    [
+        ("mxfp4", "transformer_engine", True),
+        (None, "transformer_engine", False),
+        ("mxfp4", "local", False),
+    ],
 )
 def test_turbo_gemm_under_native_autocast(fp4: str | None, impl: str, refused: bool) -> None:
     fields = {"use_turbo_gemm": True, "native_te_autocast": True, "transformer_impl": impl}

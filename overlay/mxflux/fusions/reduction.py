@@ -22,6 +22,11 @@ def reduction(
         reduce_partials_kernel,
         outputs * blocks,
         (parts, columns, blocks),
-        {"BLOCK_P": config["BLOCK_P"], "BLOCK_C": config["BLOCK_C"], "FP64": fp64},
+        {
+            "OUTPUTS": outputs,
+            "BLOCK_P": config["BLOCK_P"],
+            "BLOCK_C": config["BLOCK_C"],
+            "FP64": fp64,
+        },
         config["num_warps"],
     )

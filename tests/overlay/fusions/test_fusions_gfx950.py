@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gfx950 gate: the committed table holds, and each kind of regression is found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import fusions_support as support
+import pytest
+
+from mxflux.fusions import gfx950
+
+RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results"
+ROW = gfx950.Row("op", "kernel", "BLOCK_M=16", 512, 32, 90, 40, 0, 0, 5, 16, True, 1.0, 1.0, "aa")
+
+
+def test_committed_table_holds() -> None:
+    done = support.run_python("-m", "mxflux.fusions.gfx950", "--check", "--results", str(RESULTS))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "48 kernels compiled for gfx950, 0 problems" in done.stdout
+
+
+def test_an_interpreting_process_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        gfx950.main(["--check"])
+    assert stop.value.code == 2
+    assert "TRITON_INTERPRET=1 is set" in capsys.readouterr().err
+
+
+def test_every_regression_is_named() -> None:
+    committed = {ROW.key: asdict(ROW)}
+    assert gfx950.regressions([ROW], committed) == []
+    for change, message in (
+        ({"spills": 3}, "3 spills, expected 0"),
+        ({"occupancy": 4}, "occupancy 4, was 5"),
+        ({"load_bytes": 8}, "load_bytes 8, was 16"),
+        ({"buffer_ops": False}, "lost its buffer instructions"),
+    ):
+        assert message in gfx950.regressions([replace(ROW, **change)], committed)[0]
+    assert "not in the committed table" in gfx950.regressions([ROW], {})[0]
+    assert "no longer compiled" in gfx950.regressions([], committed)[0]
+
+
+def test_duplicate_binaries_are_found() -> None:
+    other = replace(ROW, config="BLOCK_M=16,num_warps=8")
+    assert gfx950.duplicates([ROW, replace(ROW, batch=64)]) == []
+    assert gfx950.duplicates([ROW, other]) == ["op kernel: same binary for BLOCK_M=16 and BLOCK_M=16,num_warps=8"]

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration tables: shipped ones are whole, lookups are by width and rows, broken ones are named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fusions_support as support  # noqa: F401
+import pytest
+
+from mxflux.fusions import catalog, tables, tune
+
+
+def shipped(arch: str) -> dict[str, Any]:
+    return json.loads((tables.DIRECTORY / f"{arch}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("arch", ["gfx950", "sm_90"])
+def test_shipped_tables_serve_every_op_at_every_shape(arch: str) -> None:
+    assert shipped(arch)["arch"] == arch
+    for op, keys in tables.OPS.items():
+        for seq, batch in (*catalog.SHAPES, (1, 1), (10**6, 64)):
+            assert set(tables.configuration(arch, op, *catalog.table_rows(op, seq, batch))) == set(keys)
+
+
+@pytest.mark.parametrize("arch", ["gfx950", "sm_90"])
+def test_shipped_tables_are_as_the_tuner_writes_them(arch: str) -> None:
+    text = (tables.DIRECTORY / f"{arch}.json").read_text(encoding="utf-8")
+    assert tune.dump(json.loads(text)) == text
+
+
+def test_rows_choose_the_first_entry_that_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = shipped("sm_90")
+    small, large = ({"BLOCK_M": m, "num_warps": 4} for m in (8, 16))
+    data["ops"]["qkv_forward"] = [
+        {"width": 64, "max_rows": None, **large},
+        {"width": 128, "max_rows": 100, **small},
+        {"width": 128, "max_rows": None, **large},
+    ]
+    table = tables.parse(data, "x.json")
+    monkeypatch.setattr(tables, "load", lambda _: table)
+    assert tables.configuration("sm_90", "qkv_forward", 128, 100) == small
+    assert tables.configuration("sm_90", "qkv_forward", 256, 101) == large
+    assert tables.configuration("sm_90", "qkv_forward", 16, 1) == large
+
+
+@pytest.mark.parametrize(("arch", "name"), [("gfx942", "gfx950"), ("sm_100", "sm_90"), ("gfx950", "gfx950")])
+def test_other_architectures_use_their_vendors_table(arch: str, name: str) -> None:
+    assert tables.table_name(arch) == name
+
+
+def broken(change: Any) -> dict[str, Any]:
+    data = shipped("sm_90")
+    change(data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format=2), "x.json: format: got 2, expected 1"),
+        (lambda d: d["ops"].pop("qkv_forward"), "x.json: ops: got"),
+        (lambda d: d["ops"]["qkv_forward"][0].pop("BLOCK_M"), r"qkv_forward: keys \['num_warps'\], expected"),
+        (lambda d: d["ops"]["qkv_forward"][-1].update(max_rows=5), "max_rows must rise and end with null"),
+        (lambda d: d["ops"].update(qkv_forward=[]), "qkv_forward: no entries"),
+    ],
+)
+def test_broken_tables_are_named(change: Any, message: str) -> None:
+    with pytest.raises(tables.TableError, match=message):
+        tables.parse(broken(change), "x.json")
+
+
+def test_tuned_entries_merge_equal_neighbours_and_end_open() -> None:
+    a, b = {"BLOCK_M": 8, "num_warps": 4}, {"BLOCK_M": 16, "num_warps": 8}
+    best = {(512, 64): b, (512, 32): b, (256, 32): a, (4608, 1): a}
+    rows = tune.entries("qkv_forward", best)
+    assert [row["max_rows"] for row in rows] == [round((196608 * 393216) ** 0.5), None]
+    assert [row["BLOCK_M"] for row in rows] == [8, 16]
+
+
+@pytest.mark.parametrize("op", tables.OPS)
+@pytest.mark.parametrize(("units", "lanes"), [(132, 32), (256, 64)])
+def test_candidates_have_exactly_the_keys_of_their_op(op: str, units: int, lanes: int) -> None:
+    found = tune.candidates(op, units, lanes)
+    assert len(found) == len({tuple(sorted(c.items())) for c in found}) > 3
+    assert all(set(config) == set(tables.OPS[op]) for config in found)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import ssl
 import threading
 from collections import deque
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,9 @@ class LocalIndex:
     faults: deque[Fault] = field(default_factory=deque)
     #: Status of every page, when not 200.
     page_status: int = 200
+    page_kind: str = "text/html"
+    #: ``user:password`` that is demanded when set.
+    login: str | None = None
     #: Path and Range header of each request.
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     stalled: threading.Event = field(default_factory=threading.Event)
@@ -60,11 +66,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.index.requests.append((self.path, self.headers.get("Range")))
+        if self.index.login is not None:
+            wanted = "Basic " + base64.b64encode(self.index.login.encode()).decode()
+            if self.headers.get("Authorization") != wanted:
+                self._reply(401, b"who are you?", "text/plain")
+                return
         kind, _, rest = self.path.lstrip("/").partition("/")
         name = rest.strip("/")
         if kind == "simple" and name in self.index.projects:
             rows = [f'<a href="{href}">{n}</a>' for n, href in self.index.projects[name].items()]
-            self._reply(self.index.page_status, "\n".join(rows).encode(), "text/html")
+            self._reply(self.index.page_status, "\n".join(rows).encode(), self.index.page_kind)
         elif kind == "files" and name in self.index.files:
             self._file(self.index.files[name])
         else:
@@ -122,12 +133,18 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve() -> Iterator[LocalIndex]:
-    """Run an empty index for the duration of the block."""
+def serve(certificate: Path | None = None) -> Iterator[LocalIndex]:
+    """Run an empty index for the duration of the block, over TLS when given a certificate."""
     index = LocalIndex()
     handler = type("Handler", (_Handler,), {"index": index})
     with _Server(("127.0.0.1", 0), handler) as server:
-        index.url = f"http://127.0.0.1:{server.server_port}/simple/"
+        scheme = "http"
+        if certificate is not None:
+            scheme = "https"
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        index.url = f"{scheme}://127.0.0.1:{server.server_port}/simple/"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

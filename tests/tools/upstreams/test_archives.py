@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -156,6 +158,20 @@ def test_a_wheel_must_be_what_its_record_says(
     assert error.message.endswith("is not what its RECORD says")
     assert len(error.details) == 1
     assert error.details[0].startswith(problem)
+
+
+def test_links_of_a_wheel_are_kept_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "round-1.0-py3-none-any.whl"
+    for target in ("a.py", "../a.py"):
+        with zipfile.ZipFile(path, "w") as archive:
+            link = zipfile.ZipInfo("link")
+            link.external_attr = 0o120777 << 16
+            digest = base64.urlsafe_b64encode(hashlib.sha256(target.encode()).digest())
+            archive.writestr(link, target)
+            archive.writestr("a.dist-info/RECORD", f"link,sha256={digest.decode().rstrip('=')},4\n")
+        if target == "a.py":
+            assert (SYMLINK, b"a.py") in {(file.mode, file.data) for file in read_archive(path)}
+    assert refused(path).details == ("link: symbolic link to ../a.py, outside the tree",)
 
 
 def test_a_wheel_without_a_usable_record_is_refused(tmp_path: Path) -> None:

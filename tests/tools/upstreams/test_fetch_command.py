@@ -4,9 +4,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from processes import TOOLS
 from workshop import SDIST, WHEEL
 
 from mxtree.errors import FatalError
@@ -121,3 +126,20 @@ def test_all_means_every_pinned_release_once(workshop: Workshop) -> None:
     assert names("round@0.9", "round", "round@all") == ["round 0.9", "round 1.0"]
     with pytest.raises(FatalError):
         select(load_upstreams(workshop.project), ["round", "round@0.9"])
+
+
+def test_a_terminal_gets_a_bar(workshop: Workshop, index: LocalIndex) -> None:
+    reader, terminal = pty.openpty()
+    command = [sys.executable, "-m", "mxtree", "fetch", "tiny"]
+    env = {"PYTHONPATH": str(TOOLS), **os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(
+        command, cwd=workshop.root, env=env, stdout=subprocess.PIPE, stderr=terminal
+    ) as process:
+        os.close(terminal)
+        out, _ = process.communicate(timeout=60)
+    shown = os.read(reader, 1 << 16).decode()
+    os.close(reader)
+    assert process.returncode == 0, shown
+    assert out.startswith(b"tiny 1.0: fetched from index")
+    assert "fetching tiny-1.0.tar.gz" in shown
+    assert "━" in shown

@@ -247,6 +247,14 @@ def test_offline_a_url_is_not_asked(
     check_import(bring(workshop, f"git:{origin.path}@{origin.head}"), origin, origin.head)
 
 
+def test_what_is_no_commit_is_refused(
+    workshop: Workshop, origin: Origin, server: GitServer
+) -> None:
+    tree = git("rev-parse", "HEAD^{tree}", cwd=origin.path)
+    with pytest.raises(FatalError, match=f"{tree} from .* is no commit"):
+        bring(workshop, f"git:{server.url}/tiny@{tree}")
+
+
 # The user's git configuration: transport and nothing else.
 
 

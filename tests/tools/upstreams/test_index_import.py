@@ -233,6 +233,19 @@ def test_an_index_that_lacks_the_project_or_file(workshop: Workshop, index: Loca
     assert "no index that pip is configured with has" in error.message
 
 
+def test_a_page_that_is_none_is_said(workshop: Workshop, index: LocalIndex) -> None:
+    index.page_kind = "image/png"
+    error = fails(workshop, ExitCode.COULD_NOT_CHECK)
+    assert error.details[0].startswith(f"{index.url}: is no package index: ")
+
+
+def test_a_download_that_cannot_be_written_is_said(workshop: Workshop, index: LocalIndex) -> None:
+    part = download_folder(workshop) / "tiny-1.0.tar.gz.part"
+    part.mkdir(parents=True)
+    error = fails(workshop, ExitCode.COULD_NOT_CHECK)
+    assert error.message == f"{part} cannot be written: Is a directory"
+
+
 def test_no_network_is_one_clear_error(
     workshop: Workshop, index: LocalIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +303,17 @@ def test_local_places_serve_without_a_network(
         place = url.replace("with%20space", "with-space")
         monkeypatch.setenv("PIP_INDEX_URL", place if how == "file URL" else str(folder / "simple"))
     assert bring(workshop).tree == workshop.pins["tiny"]["tree"]
+
+
+def test_wrong_bytes_in_a_local_place_do_not_hide_the_index(
+    workshop: Workshop, index: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "tiny-1.0.tar.gz").write_bytes(b"other bytes")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    assert bring(workshop).tree == workshop.pins["tiny"]["tree"]
+    assert (download_folder(workshop) / "tiny-1.0.tar.gz.wrong").read_bytes() == b"other bytes"
 
 
 def test_offline_nothing_is_asked_and_the_command_is_named(

@@ -72,6 +72,27 @@ def test_the_last_upstream_of_the_file_can_be_extended(
     assert after.endswith('"\n')
 
 
+def test_a_file_in_another_style_is_extended_or_left_alone(
+    mxtree: Command, workshop: Workshop, newer: LocalIndex
+) -> None:
+    path = workshop.project.upstreams_file
+    spaced = path.read_text().replace("[upstream.tiny", "[ upstream.tiny")
+    path.write_text(spaced)
+    mxtree("fetch", "--pin", "tiny@1.1")
+    assert path.read_text().startswith(spaced)
+    assert load_upstreams(workshop.project).get("tiny").release("1.1").tag == "v1.1"
+    pin = workshop.pins["tiny"]
+    values = ", ".join(f'{key} = "{pin[key]}"' for key in ("file", "sha256", "tree"))
+    head, _, tail = spaced.partition('[ upstream.tiny.release."1.0"]')
+    inline = f'{head}release = {{ "1.0" = {{ {values} }} }}\n\n' + tail.partition("\n\n")[2]
+    path.write_text(inline)
+    assert load_upstreams(workshop.project).get("tiny").release("1.0").tag == "v1.0"
+    _, err = mxtree("fetch", "--pin", "tiny@1.1", code=2)
+    assert "written in a way that mxtree cannot extend" in err
+    assert 'sha256 = "' in err
+    assert path.read_text() == inline
+
+
 def test_a_pinned_release_is_compared(
     mxtree: Command, workshop: Workshop, index: LocalIndex
 ) -> None:

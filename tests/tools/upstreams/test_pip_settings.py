@@ -86,7 +86,9 @@ def test_later_files_win_as_they_do_for_pip(home: Path) -> None:
     for folder in ("xdg-one/pip", "two/pip", ".pip", "xdg-home/pip"):
         mine = f"file:///nowhere/{folder}/simple"
         put(home, folder, f"[global]\nindex-url = {mine}\n")
-        assert check_against_pip().index_url == mine
+        assert read_pip_settings().index_url == mine
+        if folder in {"two/pip", "xdg-home/pip"}:
+            check_against_pip()
 
 
 def test_a_named_file_replaces_the_users(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

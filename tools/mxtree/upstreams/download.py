@@ -74,7 +74,9 @@ def _try_offer(index: Index, offer: Offer, release: Release, part: Path) -> int 
         return None
     except OSError as error:
         raise FatalError(
-            f"{part} cannot be written: {error.strerror}", code=ExitCode.COULD_NOT_CHECK
+            f"{part} cannot be written: {error.strerror}",
+            hint="make room, or name another folder: MXTREE_CACHE=/path",
+            code=ExitCode.COULD_NOT_CHECK,
         ) from error
 
 

@@ -89,7 +89,7 @@ class Index:
     def _page(self, place: str, shown: str, project: str) -> list[Offer]:
         client = PyPISimple(_url(place), session=self.session)
         page = client.get_project_page(project, timeout=self.settings.timeout_s)
-        return _offers(shown, page)
+        return _offers(place, shown, page)
 
     def _links(self, place: str, shown: str, project: str) -> list[Offer]:
         path = local_path(place)
@@ -98,7 +98,7 @@ class Index:
             return [Offer(shown, file.name, file.as_uri(), None) for file in files]
         response = self.session.get(_url(place), timeout=self.settings.timeout_s)
         response.raise_for_status()
-        return _offers(shown, ProjectPage.from_response(response, project))
+        return _offers(place, shown, ProjectPage.from_response(response, project))
 
 
 def _url(place: str) -> str:
@@ -106,15 +106,30 @@ def _url(place: str) -> str:
     return path.absolute().as_uri() if path is not None else place
 
 
-def _offers(shown: str, page: ProjectPage) -> list[Offer]:
+def _offers(place: str, shown: str, page: ProjectPage) -> list[Offer]:
     return [
-        Offer(shown, package.filename, package.url, package.digests.get("sha256"))
+        Offer(
+            shown,
+            package.filename,
+            _with_credentials(package.url, place),
+            package.digests.get("sha256"),
+        )
         for package in page.packages
     ]
 
 
+def _with_credentials(url: str, place: str) -> str:
+    """Return a file's URL with the user of its index when both are on the same host."""
+    parts, index = urlsplit(url), urlsplit(place)
+    if parts.netloc != index.netloc.rpartition("@")[2] or parts.scheme != index.scheme:
+        return url
+    return urlunsplit(parts._replace(netloc=index.netloc))
+
+
 def reason(error: BaseException) -> str:
-    """Return the short cause of a network error: the innermost message, no object names."""
+    """Return the short cause of a network error: no object names, no URL that holds a password."""
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"HTTP status {error.response.status_code} {error.response.reason}"
     while inner := _inner(error):
         error = inner
     return str(error).rpartition(">: ")[2] or type(error).__name__

@@ -24,6 +24,7 @@ from mxtree.upstreams.session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from mxtree.project import Project
 
@@ -123,7 +124,7 @@ def _entry(upstream: Upstream, release: Release) -> str:
 def _add(project: Project, upstream: Upstream, release: Release, entry: str) -> None:
     path = project.upstreams_file
     text = "".join(_with_entry(path.read_text(encoding="utf-8"), upstream.name, entry))
-    if parse_upstreams(text, path).get(upstream.name).release(release.version) != release:
+    if not _pins(text, path, upstream.name, release):
         raise FatalError(
             f"{path} is written in a way that mxtree cannot extend",
             details=["add this to it:", *entry.splitlines()],
@@ -133,13 +134,20 @@ def _add(project: Project, upstream: Upstream, release: Release, entry: str) -> 
     new.replace(path)
 
 
+def _pins(text: str, path: Path, name: str, release: Release) -> bool:
+    try:
+        return parse_upstreams(text, path).get(name).release(release.version) == release
+    except FatalError:
+        return False
+
+
 def _with_entry(text: str, name: str, entry: str) -> Iterator[str]:
     """Yield the lines of the file with the entry behind the upstream's last table."""
     lines = text.splitlines(keepends=True)
     headers = [number for number, line in enumerate(lines) if line.startswith("[")]
     ours = (f"[upstream.{name}]", f"[upstream.{name}.")
-    last = max(number for number in headers if lines[number].startswith(ours))
-    end = next((number for number in headers if number > last), len(lines))
+    mine = [number for number in headers if lines[number].startswith(ours)]
+    end = next((number for number in headers if mine and number > mine[-1]), len(lines))
     # Comments and blank lines in front of the next table belong to that table.
     while lines[end - 1].strip() == "" or lines[end - 1].startswith("#"):
         end -= 1

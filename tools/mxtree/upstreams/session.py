@@ -8,6 +8,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import requests
+import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
@@ -26,7 +27,7 @@ _CONNECT_RETRIES = 2
 
 def open_session(settings: PipSettings) -> requests.Session:
     """Return a session; file URLs work in it too, an index of files being pip's right."""
-    session = requests.Session()
+    session = _Session()
     session.headers["User-Agent"] = f"mxtree/{__version__}"
     retry = _retry(settings.retries)
     # pip trusts the system's certificates besides its own list; so does this context.
@@ -38,13 +39,25 @@ def open_session(settings: PipSettings) -> requests.Session:
         session.mount(f"https://{host}/", _Unverified(retry))
         if ":" not in host:
             session.mount(f"https://{host}:", _Unverified(retry))
-    if settings.cert:
-        session.verify = settings.cert
-    if settings.client_cert:
-        session.cert = settings.client_cert
+    if settings.trusted_hosts:
+        # The user asked for unverified connections; a warning for each request helps nobody.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    session.verify = settings.cert or True
+    session.cert = settings.client_cert
     if settings.proxy:
         session.proxies = {"http": settings.proxy, "https": settings.proxy}
+        # As pip has it: else the variables of the environment would win over the setting.
+        session.trust_env = False
     return session
+
+
+class _Session(requests.Session):
+    def merge_environment_settings(
+        self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any
+    ) -> Any:
+        # requests would let REQUESTS_CA_BUNDLE win over the certificates that were asked for.
+        verify = self.verify if verify is None else verify
+        return super().merge_environment_settings(url, proxies, stream, verify, cert)
 
 
 def _retry(retries: int | None) -> Retry:

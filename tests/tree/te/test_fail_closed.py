@@ -13,7 +13,7 @@ from support.te_exact import ExactFactory, ExactQuantizer, ExactStorage
 from support.te_mx import data
 from transformer_engine.common import recipe as te_recipe
 from transformer_engine.pytorch.cpp_extensions import general_gemm
-from transformer_engine.pytorch.custom_recipes.quantization import GEMMType
+from transformer_engine.pytorch.custom_recipes.gemm import GEMMType
 
 from mxflux.mx import MissingOperandError, MXValueError, PrecisionError
 from mxflux.te import census, check_census

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHOICES = ("flash", "fused", "unfused")
-_TE_ATTENTION = (
-    "transformer_engine.pytorch.attention.dot_product_attention.dot_product_attention"
-)
+_TE_ATTENTION = "transformer_engine.pytorch.attention.dot_product_attention.dot_product_attention"
 
 
 def attention_environment(backend_name: str) -> dict[str, str]:
@@ -44,8 +42,11 @@ def set_attention_environment(backend: AttnBackend) -> None:
     Call it before the first attention call, as ``LanguageModule`` does for its subclasses.
 
     Raises:
+        TypeError: ``backend`` is no ``AttnBackend``, for example its name.
         RuntimeError: Transformer Engine has selected a backend already, or cannot tell.
     """
+    if getattr(backend, "name", None) not in (*CHOICES, "local", "auto"):
+        raise TypeError(f"{backend!r} is no AttnBackend: use AttnBackend.from_name({backend!r}).")
     wanted = attention_environment(backend.name)
     before = {name: os.environ.get(name, "").strip() for name in wanted}
     if backend.name == "auto":

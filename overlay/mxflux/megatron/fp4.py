@@ -8,8 +8,9 @@ is a provider registered here, and ``fp4_use_native_te_autocast`` not set; else 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Callable
+from typing import Any
 
 Fp4ContextProvider = Callable[[Any], AbstractContextManager[Any]]
 

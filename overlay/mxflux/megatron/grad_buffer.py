@@ -43,7 +43,11 @@ def check_ddp_config(config: Any) -> None:
         ValueError: for FSDP, and for grad buffers that double as all-gather buffers.
     """
     problems = []
-    if config.use_megatron_fsdp or config.use_custom_fsdp or hasattr(config, "reshard_after_forward"):
+    if (
+        config.use_megatron_fsdp
+        or config.use_custom_fsdp
+        or hasattr(config, "reshard_after_forward")
+    ):
         problems.append("FSDP does not use DDP's grad buffers")
     if config.reuse_grad_buf_for_mxfp8_param_ag:
         problems.append("reuse_grad_buf_for_mxfp8_param_ag needs the grad buffer zeroed")
@@ -127,7 +131,7 @@ class GradBufferDeferral:
         """
         if not self.reported and (self.by_hook or self.by_kernel):
             self._report()
-        for buffer, padding in zip(self.buffers, self.padding):
+        for buffer, padding in zip(self.buffers, self.padding, strict=True):
             if self.by_hook.isdisjoint(buffer.params):
                 buffer.reset()
                 continue

@@ -154,7 +154,9 @@ def enable(*, despite_cuda: bool = False) -> CpuDevice:
             "unused. Unset `device: cpu`, hide them with CUDA_VISIBLE_DEVICES= (or "
             "HIP_VISIBLE_DEVICES=), or pass despite_cuda=True."
         )
-    imported = sorted(name for name in sys.modules if name.split(".", 2)[:2] == ["megatron", "core"])
+    imported = sorted(
+        name for name in sys.modules if name.split(".", 2)[:2] == ["megatron", "core"]
+    )
     if imported:
         raise RuntimeError(
             f"{imported[0]} is imported already and keeps references to torch.cuda functions: "

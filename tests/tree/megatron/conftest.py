@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 
 import pytest
-
 from support.megatron_alone import import_megatron
 
 import_megatron()

@@ -12,7 +12,6 @@ from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import MLATransformerConfig
 from megatron.training import arguments
 from megatron.training.config.instantiate_utils import instantiate
-
 from support import megatron_config
 
 if TYPE_CHECKING:
@@ -113,14 +112,14 @@ def test_other_omissions_in_yaml_cfg_are_refused(tmp_path: Path) -> None:
         pytest.param((), "auto"),
         pytest.param(("--attention-backend=fused",), "fused"),
         pytest.param(
-            ("--attention-backend= fused ",), "fused", marks=pytest.mark.control("KeyError: ' fused '")
+            ("--attention-backend= fused ",),
+            "fused",
+            marks=pytest.mark.control("KeyError: ' fused '"),
         ),
         pytest.param(("--attention-backend=",), "auto", marks=pytest.mark.control("KeyError: ''")),
     ],
 )
-def test_command_line(
-    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], member: str
-) -> None:
+def test_command_line(monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], member: str) -> None:
     """The flag follows the same rule, down to the config that training builds from it."""
     args = megatron_config.parse(monkeypatch, *flags)
     assert args.attention_backend is AttnBackend[member]

@@ -14,7 +14,6 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.transformer.enums import AttnBackend
-
 from support import megatron_config
 
 VARIABLES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
@@ -71,10 +70,11 @@ def test_explicit_choice_wins(caplog: pytest.LogCaptureFixture, backend: str) ->
         assert choose(backend) == WANTED[backend]
         assert choose(backend) == WANTED[backend]
     flash, fused, unfused = WANTED[backend]
-    assert [record.getMessage() for record in caplog.records] == [
+    line = (
         f"attention_backend={backend} sets NVTE_FLASH_ATTN 0 -> {flash}, "
         f"NVTE_FUSED_ATTN 1 -> {fused}, NVTE_UNFUSED_ATTN unset -> {unfused}"
-    ]
+    )
+    assert [record.getMessage() for record in caplog.records] == [line]
 
 
 @pytest.mark.usefixtures("_rocm_image")

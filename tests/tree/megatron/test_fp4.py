@@ -12,7 +12,6 @@ import megatron.core
 import pytest
 from megatron.core import fp4_utils
 from megatron.training.config.instantiate_utils import instantiate
-
 from support import megatron_config, ranks
 
 if TYPE_CHECKING:
@@ -30,7 +29,9 @@ NATIVE = {**MXFP4, "fp4_use_native_te_autocast": True}
 @pytest.mark.parametrize("recipe", [None, "", "mxfp6", "MXFP4"])
 def test_fp4_needs_a_known_recipe(recipe: str | None) -> None:
     """An absent recipe would otherwise surface in the first forward, or never."""
-    with pytest.raises(ValueError, match=r"fp4='e2m1' needs an fp4_recipe out of \['nvfp4'") as error:
+    with pytest.raises(
+        ValueError, match=r"fp4='e2m1' needs an fp4_recipe out of \['nvfp4'"
+    ) as error:
         megatron_config.direct(fp4="e2m1", fp4_recipe=recipe)
     assert f"{RECIPES}, got {recipe!r}." in str(error.value)
 
@@ -88,9 +89,7 @@ def through_command_line(_folder: Path, patch: pytest.MonkeyPatch) -> Any:
     return megatron_config.from_arguments(megatron_config.parse(patch, *flags))
 
 
-@pytest.mark.control(
-    "unexpected keyword argument 'fp4_use|has no attribute 'fp4_use|SystemExit: 2"
-)
+@pytest.mark.control("unexpected keyword argument 'fp4_use|has no attribute 'fp4_use|SystemExit: 2")
 @pytest.mark.parametrize(
     "through", [through_dataclass, through_container, through_yaml_cfg, through_command_line]
 )

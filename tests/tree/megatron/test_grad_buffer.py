@@ -14,7 +14,6 @@ from megatron.core.distributed import (
 from megatron.training import arguments
 from megatron.training.config.instantiate_utils import instantiate
 from megatron.training.training import get_megatron_ddp_config
-
 from support import megatron_config, ranks
 from support.grad_buffer_cases import CASES, INSTANCES
 from support.grad_buffer_mutants import MUTANTS
@@ -81,9 +80,8 @@ def test_kernel_in_a_later_microbatch(found: dict[str, Any]) -> None:
     error, messages = found["events"]["kernel in a later microbatch"]
     assert error == ""
     assert found["events"]["equal"]
-    assert messages[1:] == [
-        "WARNING defer_grad_buffer_zero: second is zeroed from now on: a kernel writes its main_grad"
-    ]
+    assert len(messages) == 2
+    assert messages[1].startswith("WARNING defer_grad_buffer_zero: second is zeroed from now on")
 
 
 @pytest.mark.control(NO_FIELD)

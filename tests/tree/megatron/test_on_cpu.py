@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-
 from support import ranks
 
 if TYPE_CHECKING:

@@ -104,10 +104,10 @@ def string_backend() -> None:
     GPTModel(changed, spec, vocab_size=16, max_sequence_length=8)
 
 
-def outcome(piece: Callable[[], Any]) -> Any:
+def outcome(piece: Callable[..., Any], *args: Any, **settings: Any) -> Any:
     """What ``piece`` returned, or its error as "Type: message"."""
     try:
-        return piece()
+        return piece(*args, **settings)
     except Exception as error:  # noqa: BLE001  the outcome under test
         return f"{type(error).__name__}: {error}"
 
@@ -121,19 +121,16 @@ def pieces(folder: str) -> dict[str, Any]:
     parallel_state.initialize_model_parallel()
     model_parallel_cuda_manual_seed(123)
     found: dict[str, Any] = {
-        "checkpoint": outcome(lambda: model_checkpoint(folder)),
+        "checkpoint": outcome(model_checkpoint, folder),
         "fp4 without te": outcome(fp4_without_te),
         "string backend": outcome(string_backend),
     }
+    ways: list[dict[str, bool]] = [
+        {},
+        {"overlap": True},
+        {"overlap": True, "defer_grad_buffer_zero": True},
+    ]
     for sharded in (False, True):
-        runs = [
-            outcome(lambda: trained(distributed_optimizer=sharded, overlap=overlap))
-            for overlap in (False, True)
-        ]
-        deferred = outcome(
-            lambda: trained(
-                distributed_optimizer=sharded, overlap=True, defer_grad_buffer_zero=True
-            )
-        )
-        found[f"trained, sharded={sharded}"] = [*runs, deferred]
+        runs = [outcome(trained, distributed_optimizer=sharded, **way) for way in ways]
+        found[f"trained, sharded={sharded}"] = runs
     return found

@@ -88,7 +88,7 @@ def config(**settings: Any) -> Any:
 
 
 def train_block(cfg: Any, *, backward: bool = False) -> None:
-    """Build and run a TransformerBlock, which imports get_fp4_context by name, as recompute does."""
+    """Build and run a TransformerBlock; it and recompute import get_fp4_context by name."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.transformer.transformer_block import TransformerBlock
 
@@ -130,12 +130,16 @@ def outcomes() -> dict[str, str]:
         "nvfp4": entered(lambda: train_block(config())),
         "mxfp4": entered(lambda: train_block(config(**mxfp4))),
         "no fp4": entered(lambda: train_block(config(fp4=None))),
-        "native flag": entered(lambda: train_block(config(**mxfp4, fp4_use_native_te_autocast=True))),
+        "native flag": entered(
+            lambda: train_block(config(**mxfp4, fp4_use_native_te_autocast=True))
+        ),
     }
     found |= _outcomes_of_refusals(fp4_utils, te)
     found["registration"] = entered(lambda: set_fp4_context_provider(provider))
     found |= _outcomes_with_provider(fp4_utils)
-    found["second registration"] = entered(lambda: set_fp4_context_provider(lambda _cfg: region("")))
+    found["second registration"] = entered(
+        lambda: set_fp4_context_provider(lambda _cfg: region(""))
+    )
     found["same registration"] = entered(lambda: set_fp4_context_provider(provider))
     found["deregistration"] = entered(lambda: set_fp4_context_provider(None))
     found["afterwards"] = entered(lambda: train_block(config()))

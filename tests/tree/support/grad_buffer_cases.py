@@ -12,10 +12,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from mxflux.megatron import grad_buffer
 
-from support.grad_buffer_mutants import MUTANTS
+from mxflux.megatron import grad_buffer
 from support.grad_buffer_model import WIDTH, Zoo
+from support.grad_buffer_mutants import MUTANTS
 
 STEPS = 6
 Trace = list[dict[str, str]]
@@ -70,7 +70,9 @@ def run(case: Case, *, defer: bool) -> Trace:
         bucket_size=700 if case.overlap else None,
         check_for_nan_in_grad=True,
         delay_wgrad_compute=True,
-        param_name_patterns_for_fp32_local_accumulation=("*up.*", "used_*") if case.local_fp32 else (),
+        param_name_patterns_for_fp32_local_accumulation=("*up.*", "used_*")
+        if case.local_fp32
+        else (),
     )
     generator = torch.Generator().manual_seed(100 + torch.distributed.get_rank())
     return [_step(case, ddp, net, step, generator) for step in range(STEPS)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from mxflux.megatron.grad_buffer import GradBufferDeferral
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import Megatron without Transformer Engine, which without its C++ part fails Megatron's import."""
+"""Import Megatron without Transformer Engine, which fails without its C++ part."""
 
 from __future__ import annotations
 

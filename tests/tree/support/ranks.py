@@ -39,7 +39,12 @@ def _start(
     function: str, rank: int, world: int, folder: str, arguments: dict[str, Any]
 ) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    environment |= {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "RANK": str(rank), "WORLD_SIZE": str(world)}
+    environment |= {
+        "OMP_NUM_THREADS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+    }
     return subprocess.Popen(
         [sys.executable, "-m", "support.ranks", function, folder, json.dumps(arguments)],
         env=environment,
@@ -59,8 +64,8 @@ def _tails(ranks: list[subprocess.Popen[str]], outputs: list[str], timeout: floa
 def _main(function: str, folder: str, arguments: str) -> None:
     """One rank: set up, call, leave the pickled result under ``folder``."""
     import torch
-    from mxflux.training.cpu_device import cpu_device
 
+    from mxflux.training.cpu_device import cpu_device
     from support import origin
     from support.megatron_alone import without_te
 

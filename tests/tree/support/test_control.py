@@ -13,7 +13,7 @@ import pytest
 from support.control import compile_mark
 
 HOOKS = (Path(__file__).parents[1] / "conftest.py").read_text(encoding="utf-8")
-CASES = '''
+CASES = """
 import pytest
 
 def test_unmarked():
@@ -57,7 +57,7 @@ def test_broken_setup(broken):
 @pytest.mark.parametrize("key", ["a", pytest.param("b", marks=pytest.mark.control("LookupError"))])
 def test_nearest_mark(key):
     {}[key]
-'''
+"""
 
 
 def run(folder: Path, *options: str) -> dict[str, str]:

@@ -151,3 +151,21 @@ def _known(tensor_parallel: int) -> FluxModel:
     rank = parallel_state.get_tensor_model_parallel_rank()
     tiny.load_shards(model, tiny.full_state(), rank, tensor_parallel)
     return model
+
+
+def gated(modes: dict[str, str], dtype: str) -> dict[str, Any]:
+    """Output, gradients and gate reports with the real kernels (in Triton's interpreter)."""
+    if not parallel_state.model_parallel_is_initialized():
+        start()
+    model = tiny.model(**modes).to(getattr(torch, dtype))
+    out = model(**tiny.cast(tiny.inputs(), getattr(torch, dtype)))
+    out.float().square().sum().backward()
+    model.fusion_gates.require_engaged()
+    grads = {name: p.grad for name, p in model.named_parameters()}
+    engaged = {(r.key, r.place): r.engaged for r in model.fusion_gates.report()}
+    return {"output": out.detach(), "grads": grads, "engaged": engaged}
+
+
+def each_gated(cases: list[tuple[dict[str, str], str]]) -> list[dict[str, Any]]:
+    """:func:`gated` for several gates and dtypes in one process."""
+    return [gated(modes, dtype) for modes, dtype in cases]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches the Triton packers: buffers, grid, and a fixed table of tiles. Nothing is tuned at run time."""
+"""Launches the Triton packers: buffers, grid, a fixed table of tiles. Nothing is tuned here."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from mxflux.mx.spec import QuantSpec
 if TYPE_CHECKING:
     from mxflux.mx.packers import Packed
 
-#: (rows, columns) wanted -> BLOCK_M, BLOCK_N, warps.
+#: Backend and (rows, columns) wanted -> BLOCK_M, BLOCK_N, warps. A thread owns whole blocks, so a
+#: tile holds at least 32 elements a thread: 64 x 128 for AMD's four warps of 64.
 TILES = {
-    (True, False): (32, 128, 4),
-    (False, True): (128, 32, 4),
-    (True, True): (32, 256, 4),
+    "cuda": {(True, False): (32, 128, 4), (False, True): (32, 128, 4), (True, True): (32, 128, 4)},
+    "hip": {(True, False): (64, 128, 4), (False, True): (64, 128, 4), (True, True): (64, 128, 4)},
 }
 _OFF = QuantSpec()
 
 
-def tile(row: bool, col: bool) -> tuple[int, int, int]:
-    """BLOCK_M, BLOCK_N and warps for that kind of packing."""
-    return TILES[row, col]
+def tile(row: bool, col: bool, backend: str | None = None) -> tuple[int, int, int]:
+    """BLOCK_M, BLOCK_N and warps for that kind of packing; backend: cuda, hip, or this torch's."""
+    if backend is None:
+        backend = "cuda" if torch.version.hip is None else "hip"
+    return TILES[backend][row, col]
 
 
 def constants(row: str, col: str) -> dict[str, Any]:
@@ -104,6 +106,8 @@ def pack(x: torch.Tensor, rng: torch.Tensor | None, row: str, col: str) -> Packe
             x.stride(1),
             tiles_n,
             **constants(row, col),
+            EVEN=(m, n) == (tiles_m * block_m, tiles_n * block_n),
+            WIDE=block_m * x.stride(0) + block_n * x.stride(1) >= 1 << 31,
             BLOCK_M=block_m,
             BLOCK_N=block_n,
             num_warps=warps,

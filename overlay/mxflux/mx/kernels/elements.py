@@ -15,7 +15,11 @@ import triton.language as tl
 @triton.jit
 def emax_of(FMT: tl.constexpr):
     """Exponent of the largest binade."""
-    return 2 if FMT == "e2m1" or FMT == "e2m3" else (4 if FMT == "e3m2" else (8 if FMT == "e4m3" else 15))
+    return (
+        2
+        if FMT == "e2m1" or FMT == "e2m3"
+        else (4 if FMT == "e3m2" else (8 if FMT == "e4m3" else 15))
+    )
 
 
 @triton.jit
@@ -27,13 +31,25 @@ def mantissa_bits_of(FMT: tl.constexpr):
 @triton.jit
 def bias_of(FMT: tl.constexpr):
     """Exponent bias of an element."""
-    return 1 if FMT == "e2m1" or FMT == "e2m3" else (3 if FMT == "e3m2" else (7 if FMT == "e4m3" else 15))
+    return (
+        1
+        if FMT == "e2m1" or FMT == "e2m3"
+        else (3 if FMT == "e3m2" else (7 if FMT == "e4m3" else 15))
+    )
 
 
 @triton.jit
 def largest_of(FMT: tl.constexpr):
     """Largest finite value of an element."""
-    return 6.0 if FMT == "e2m1" else (7.5 if FMT == "e2m3" else (28.0 if FMT == "e3m2" else (448.0 if FMT == "e4m3" else 57344.0)))
+    return (
+        6.0
+        if FMT == "e2m1"
+        else (
+            7.5
+            if FMT == "e2m3"
+            else (28.0 if FMT == "e3m2" else (448.0 if FMT == "e4m3" else 57344.0))
+        )
+    )
 
 
 @triton.jit
@@ -88,18 +104,31 @@ def inverse_scale(s, EXTRA: tl.constexpr):
 
 
 @triton.jit
-def nibble(y):
-    """E2M1 code (uint32) of y, nearest even, saturated.
+def raw_nibble(y):
+    """E2M1 magnitude code of y plus a constant (uint32, modulo 2**32); nearest even, saturated.
 
     Adding 2**22 times the power of two below |y| (at least 1) leaves |y| in steps of that binade in
-    the low bits of the sum, rounded by the addition itself.
+    the low bits of the sum, rounded by the addition itself. The bits of the sum minus the bits of
+    the power are those steps plus a constant; twice its exponent counts the codes below.
     """
-    u = y.to(tl.uint32, bitcast=True)
     a = tl.minimum(tl.abs(y), 6.0)
     binade = tl.maximum(a, 1.0).to(tl.uint32, bitcast=True) & 0x7F800000
-    steps = tl.fma(binade.to(tl.float32, bitcast=True), 4194304.0, a).to(tl.uint32, bitcast=True)
-    # (binade >> 22) is 254 + 2 * (exponent): 2 more and it counts codes from 0, modulo 8.
-    return ((steps + (binade >> 22) + 2) & 7) | ((u >> 28) & 8)
+    total = tl.fma(binade.to(tl.float32, bitcast=True), 4194304.0, a).to(tl.uint32, bitcast=True)
+    return total - binade + (binade >> 22)
+
+
+@triton.jit
+def eight_nibbles(ys, I: tl.constexpr):
+    """E2M1 codes I .. I + 8 of a block, nearest even, in one uint32."""
+    w = raw_nibble(ys[I])
+    for j in tl.static_range(1, 8):
+        w += raw_nibble(ys[I + j]) << (4 * j)
+    # raw_nibble's constant, (22 << 23) + 254, at each of the 8 places, modulo 2**32.
+    w -= 0xA9EEEEDE
+    for j in tl.static_range(8):
+        sign = ys[I + j].to(tl.uint32, bitcast=True) & 0x80000000
+        w |= sign >> (28 - 4 * j)
+    return w
 
 
 @triton.jit

@@ -17,9 +17,9 @@ import triton.language as tl
 
 from mxflux.mx.kernels.elements import (
     block_maximum,
+    eight_nibbles,
     extra_of,
     inverse_scale,
-    nibble,
     quad,
     random_words,
     rotate,
@@ -33,7 +33,9 @@ from mxflux.mx.kernels.elements import (
 @triton.jit
 def _stored_k(K, LAYOUT: tl.constexpr):
     """Contraction length a layout stores for a logical K."""
-    MULTIPLE: tl.constexpr = 32 if LAYOUT == "plain.v1" else (128 if LAYOUT == "aiter_a6w6.v1" else 64)
+    MULTIPLE: tl.constexpr = (
+        32 if LAYOUT == "plain.v1" else (128 if LAYOUT == "aiter_a6w6.v1" else 64)
+    )
     return tl.cdiv(K, MULTIPLE) * MULTIPLE
 
 
@@ -60,22 +62,26 @@ def _four_codes(ys, rng_ptr, index, I: tl.constexpr, FMT: tl.constexpr, STREAM: 
 
 
 @triton.jit
-def _four_nibbles(ys, I: tl.constexpr):
-    """E2M1 codes I .. I + 4 of a block, nearest even, in 16 bits."""
-    low = nibble(ys[I]) | (nibble(ys[I + 1]) << 4)
-    high = nibble(ys[I + 2]) | (nibble(ys[I + 3]) << 4)
-    return low | (high << 8)
+def _nibble_words(ys, rng_ptr, index, STOCHASTIC: tl.constexpr, STREAM: tl.constexpr):
+    """A block of E2M1 codes as four words (uint32)."""
+    ws = ()
+    for i in tl.static_range(4):
+        if STOCHASTIC:
+            low = _four_codes(ys, rng_ptr, index, 8 * i, "e2m1", STREAM)
+            w = low | (_four_codes(ys, rng_ptr, index, 8 * i + 4, "e2m1", STREAM) << 16)
+        else:
+            w = eight_nibbles(ys, 8 * i)
+        ws = ws + (w,)
+    return ws
 
 
 @triton.jit
 def _quads(ys, rng_ptr, index, FMT: tl.constexpr, STOCHASTIC: tl.constexpr, STREAM: tl.constexpr):
-    """A block as eight words (uint32) of four codes: 16, 24 or 32 bits each."""
+    """A block of FP6 or FP8 codes as eight words (uint32) of four codes: 24 or 32 bits each."""
     qs = ()
     for i in tl.static_range(8):
         if STOCHASTIC:
             q = _four_codes(ys, rng_ptr, index, 4 * i, FMT, STREAM)
-        elif FMT == "e2m1":
-            q = _four_nibbles(ys, 4 * i)
         else:
             q = quad(ys[4 * i], ys[4 * i + 1], ys[4 * i + 2], ys[4 * i + 3], FMT)
             if FMT == "e2m3" or FMT == "e3m2":
@@ -139,17 +145,15 @@ def _pack_block(
     groups = K // 32
     data_rows = tl.cdiv(rows, 256) * 256 if LAYOUT == "aiter_a6w6.v1" else rows
     mask = (r < data_rows) & (g < groups)
-    q = _quads(ys, rng_ptr, (r * groups + g) * 8, FMT, STOCHASTIC, STREAM)
+    block = r * groups + g
     if FMT == "e2m1":
-        at = (r * groups + g) * 4
+        w = _nibble_words(ys, rng_ptr, block * 8, STOCHASTIC, STREAM)
+        at = block * 4
         if LAYOUT == "aiter_a4w4_b.v1":
             at = ((((r // 16) * (groups // 2) + g // 2) * 2 + g % 2) * 16 + r % 16) * 4
-        w0 = q[0] | (q[1] << 16)
-        w1 = q[2] | (q[3] << 16)
-        w2 = q[4] | (q[5] << 16)
-        w3 = q[6] | (q[7] << 16)
-        _store4(data_ptr, at, w0, w1, w2, w3, keep, mask, A, B)
+        _store4(data_ptr, at, w[0], w[1], w[2], w[3], keep, mask, A, B)
     elif FMT == "e2m3" or FMT == "e3m2":
+        q = _quads(ys, rng_ptr, block * 8, FMT, STOCHASTIC, STREAM)
         w0 = q[0] | (q[1] << 24)
         w1 = (q[1] >> 8) | (q[2] << 16)
         w2 = (q[2] >> 16) | (q[3] << 8)
@@ -162,16 +166,21 @@ def _pack_block(
             _store4(data_ptr, tile + number * 4, w0, w1, w2, w3, keep, mask, A, B)
             _store2(data_ptr, tile + 4096 + number * 2, w4, w5, keep, mask)
         else:
-            at = (r * groups + g) * 6
+            at = block * 6
             _store2(data_ptr, at, w0, w1, keep, mask)
             _store2(data_ptr, at + 2, w2, w3, keep, mask)
             _store2(data_ptr, at + 4, w4, w5, keep, mask)
     else:
-        at = (r * groups + g) * 8
+        q = _quads(ys, rng_ptr, block * 8, FMT, STOCHASTIC, STREAM)
+        at = block * 8
         _store4(data_ptr, at, q[0], q[1], q[2], q[3], keep, mask, A, B)
         _store4(data_ptr, at + 4, q[4], q[5], q[6], q[7], keep, mask, A, B)
     scale_rows = rows if LAYOUT == "plain.v1" else tl.cdiv(rows, 256) * 256
-    scale_groups = tl.cdiv(K, 256) * 8 if LAYOUT == "aiter_a4w4_a.v1" or LAYOUT == "aiter_a4w4_b.v1" else groups
+    scale_groups = (
+        tl.cdiv(K, 256) * 8
+        if LAYOUT == "aiter_a4w4_a.v1" or LAYOUT == "aiter_a4w4_b.v1"
+        else groups
+    )
     mask = (r < scale_rows) & (g < scale_groups)
     tl.store(scale_ptr + _scale_at(r, g, K, LAYOUT), s.to(tl.uint8), mask=mask)
 
@@ -190,27 +199,64 @@ def _eight(x, A: tl.constexpr, B: tl.constexpr):
 
 
 @triton.jit
-def _row_blocks(x_ptr, m, n, M, N, stride_m, stride_n, A: tl.constexpr, B: tl.constexpr):
+def _load(at, mask, EVEN: tl.constexpr):
+    """fp32 values at pointers `at`, 0 where the mask is off; EVEN: the mask is on everywhere."""
+    x = tl.load(at) if EVEN else tl.load(at, mask=mask, other=0.0)
+    return x.to(tl.float32)
+
+
+@triton.jit
+def _offset(index, stride, WIDE: tl.constexpr):
+    """index * stride, in 64 bits only if WIDE: the host knows whether a tile spans 2**31 elements."""
+    return index.to(tl.int64) * stride if WIDE else index * stride
+
+
+@triton.jit
+def _row_blocks(
+    tile_ptr,
+    m,
+    n,
+    M,
+    N,
+    stride_m,
+    stride_n,
+    EVEN: tl.constexpr,
+    WIDE: tl.constexpr,
+    A: tl.constexpr,
+    B: tl.constexpr,
+):
     """Blocks of rows m .. m + A, columns n .. n + 32 * B, as 32 tensors (A, B) fp32."""
-    r = (m + tl.arange(0, A)).to(tl.int64)[:, None, None]
+    r = tl.arange(0, A)[:, None, None]
     xs = ()
     for i in tl.static_range(4):
-        c = (n + tl.arange(0, B) * 32)[None, :, None] + (8 * i + tl.arange(0, 8))[None, None, :]
-        at = x_ptr + r * stride_m + c.to(tl.int64) * stride_n
-        x = tl.load(at, mask=(r < M) & (c < N), other=0.0).to(tl.float32)
-        xs = xs + _eight(x, A, B)
+        c = (tl.arange(0, B) * 32)[None, :, None] + (8 * i + tl.arange(0, 8))[None, None, :]
+        at = tile_ptr + _offset(r, stride_m, WIDE) + _offset(c, stride_n, WIDE)
+        xs = xs + _eight(_load(at, (r < M - m) & (c < N - n), EVEN), A, B)
     return xs
 
 
 @triton.jit
-def _column_blocks(x_ptr, m, n, M, N, stride_m, stride_n, A: tl.constexpr, B: tl.constexpr):
+def _column_blocks(
+    tile_ptr,
+    m,
+    n,
+    M,
+    N,
+    stride_m,
+    stride_n,
+    EVEN: tl.constexpr,
+    WIDE: tl.constexpr,
+    A: tl.constexpr,
+    B: tl.constexpr,
+):
     """Blocks of columns n .. n + B, rows m .. m + 32 * A, as 32 tensors (A, B) fp32."""
-    c = (n + tl.arange(0, B)).to(tl.int64)[None, :]
+    c = tl.arange(0, B)[None, :]
+    r = (tl.arange(0, A) * 32)[:, None]
+    lane = _offset(r, stride_m, WIDE) + _offset(c, stride_n, WIDE)
     xs = ()
     for i in tl.static_range(32):
-        r = (m + tl.arange(0, A) * 32 + i).to(tl.int64)[:, None]
-        at = x_ptr + r * stride_m + c * stride_n
-        xs = xs + (tl.load(at, mask=(r < M) & (c < N), other=0.0).to(tl.float32),)
+        at = tile_ptr + tl.cast(i, tl.int64) * stride_m + lane
+        xs = xs + (_load(at, (r + i < M - m) & (c < N - n), EVEN),)
     return xs
 
 
@@ -241,28 +287,68 @@ def mx_pack_kernel(
     COL_STOCHASTIC: tl.constexpr,
     COL_BLOCK_2D: tl.constexpr,
     COL_LAYOUT: tl.constexpr,
+    EVEN: tl.constexpr,
+    WIDE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
     """x (M, N) any strides -> its row blob (M, N) if ROW and its column blob (N, M) if COL.
 
     One program a tile, tiles_n tiles a row of tiles (one grid axis: the others end at 65535). The
-    grid covers the padding of the layouts too. Pointers of a blob that is off are not read.
+    grid covers the padding of the layouts too. Pointers of a blob that is off are not read. EVEN: M
+    and N are multiples of the tile and nothing is padded. WIDE: a tile spans 2**31 elements of x.
     """
     pid = tl.program_id(0)
     m = pid // tiles_n * BLOCK_M
     n = pid % tiles_n * BLOCK_N
+    tile_ptr = x_ptr + m.to(tl.int64) * stride_m + n.to(tl.int64) * stride_n
     if ROW:
         A: tl.constexpr = BLOCK_M
         B: tl.constexpr = BLOCK_N // 32
-        xs = _row_blocks(x_ptr, m, n, M, N, stride_m, stride_n, A, B)
+        xs = _row_blocks(tile_ptr, m, n, M, N, stride_m, stride_n, EVEN, WIDE, A, B)
         r = (m + tl.arange(0, A)).to(tl.int64)[:, None] + tl.zeros([1, B], tl.int64)
         g = (n // 32 + tl.arange(0, B)).to(tl.int64)[None, :] + tl.zeros([A, 1], tl.int64)
-        _pack_block(xs, row_data_ptr, row_scale_ptr, rng_ptr, r, g, M, N, ROW_FMT, ROW_MODE, ROW_HADAMARD, ROW_STOCHASTIC, ROW_LAYOUT, 0, 0 if ROW_BLOCK_2D else -1, A, B)
+        _pack_block(
+            xs,
+            row_data_ptr,
+            row_scale_ptr,
+            rng_ptr,
+            r,
+            g,
+            M,
+            N,
+            ROW_FMT,
+            ROW_MODE,
+            ROW_HADAMARD,
+            ROW_STOCHASTIC,
+            ROW_LAYOUT,
+            0,
+            0 if ROW_BLOCK_2D else -1,
+            A,
+            B,
+        )
     if COL:
         C: tl.constexpr = BLOCK_M // 32
         D: tl.constexpr = BLOCK_N
-        xs = _column_blocks(x_ptr, m, n, M, N, stride_m, stride_n, C, D)
+        xs = _column_blocks(tile_ptr, m, n, M, N, stride_m, stride_n, EVEN, WIDE, C, D)
         r = (n + tl.arange(0, D)).to(tl.int64)[None, :] + tl.zeros([C, 1], tl.int64)
         g = (m // 32 + tl.arange(0, C)).to(tl.int64)[:, None] + tl.zeros([1, D], tl.int64)
-        _pack_block(xs, col_data_ptr, col_scale_ptr, rng_ptr, r, g, N, M, COL_FMT, COL_MODE, COL_HADAMARD, COL_STOCHASTIC, COL_LAYOUT, 1, 1 if COL_BLOCK_2D else -1, C, D)
+        _pack_block(
+            xs,
+            col_data_ptr,
+            col_scale_ptr,
+            rng_ptr,
+            r,
+            g,
+            N,
+            M,
+            COL_FMT,
+            COL_MODE,
+            COL_HADAMARD,
+            COL_STOCHASTIC,
+            COL_LAYOUT,
+            1,
+            1 if COL_BLOCK_2D else -1,
+            C,
+            D,
+        )

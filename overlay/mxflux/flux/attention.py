@@ -149,7 +149,9 @@ class FluxAttention(MegatronModule):
         return self._core(q, k, v)
 
     def _core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out: Tensor = self.core_attention(q, k, v, attention_mask=None)
+        out: Tensor = self.core_attention(
+            q, k, v, attention_mask=None, attn_mask_type=AttnMaskType.no_mask
+        )
         return out
 
     def _recomputes_core_attention(self) -> bool:

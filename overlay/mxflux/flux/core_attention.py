@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
-from megatron.core.transformer.enums import AttnBackend
+from megatron.core.transformer.enums import AttnBackend, AttnMaskType
 from megatron.core.transformer.module import MegatronModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -30,10 +30,17 @@ class ScaledDotProductAttention(MegatronModule):
         self.only_flash = config.attention_backend is AttnBackend.flash
         self.dropout = config.attention_dropout
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: None) -> Tensor:
-        """Attend; ``attention_mask`` must be None (Flux attends to every token)."""
-        if attention_mask is not None:
-            raise ValueError("Flux attends without a mask, got one")
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: None,
+        attn_mask_type: AttnMaskType = AttnMaskType.no_mask,
+    ) -> Tensor:
+        """Attend to every token; raises ValueError for any mask."""
+        if attention_mask is not None or attn_mask_type is not AttnMaskType.no_mask:
+            raise ValueError(f"Flux attends without a mask, got one or {attn_mask_type}")
         dropout = self.dropout if self.training else 0.0
         q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value))
         with self._kernel(), get_cuda_rng_tracker().fork() if dropout else nullcontext():

@@ -49,8 +49,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with a tox.ini whose environments borrow this one's packages."""
     monkeypatch.setenv("VIRTUALENV_NO_SEED", "1")
     site = next(path for path in sys.path if path.endswith("site-packages"))
-    text = TOX_INI.replace("{site}", site).replace("{reports}", "{env:MXTREE_REPORTS}")
-    (tmp_path / "tox.ini").write_text(text.replace("[testenv]", "[testenv]\npass_env = MXTREE_*"))
+    text = TOX_INI.replace("{site}", site).replace("{reports}", "{work_dir}{/}reports")
+    (tmp_path / "tox.ini").write_text(text)
     (tmp_path / "suite.py").write_text(SUITE)
     return tmp_path
 
@@ -70,13 +70,16 @@ def test_every_environment_is_counted(project: Path) -> None:
 
 
 def test_arguments_reach_tox_and_pytest(project: Path) -> None:
-    run = toxrun.run_tox(project, ["-q", "-e", "good", "--", "-k", "two"], quiet_stdout=True)
+    arguments = ["-q", "-e", "good", "--workdir", "elsewhere", "--", "-k", "two"]
+    run = toxrun.run_tox(project, arguments, quiet_stdout=True)
+    assert run.results == project / "elsewhere" / "results.json"
     (found,) = results.read(run.results, run.reports)
     assert run.status == 0
     assert found.tests == Counts(1, 0, 0)
 
     # What that run left behind must not be taken for results of the next one.
-    run = toxrun.run_tox(project, ["-q", "-e", "nonsense"], quiet_stdout=True)
+    again = ["-q", "-e", "nonsense", "--workdir", "elsewhere"]
+    run = toxrun.run_tox(project, again, quiet_stdout=True)
     assert results.read(run.results, run.reports) == []
     assert toxrun.exit_code(run.status, ran=False) == ExitCode.USAGE
 

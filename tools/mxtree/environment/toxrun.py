@@ -29,6 +29,9 @@ _OTHER = frozenset(
 )
 _SELECTING = ("-e", "--env", "-m", "--label", "-f")
 
+# What a tox around this one says of itself; and PYTHONPATH, which would hide what is installed.
+_NOT_PASSED_ON = frozenset({"TOX_ENV_DIR", "TOX_ENV_NAME", "TOX_WORK_DIR", "PYTHONPATH"})
+
 # How tox ends on unknown arguments, an unknown environment or a faulty tox.ini: -2, as a byte.
 _USAGE_STATUS = 254
 
@@ -50,12 +53,12 @@ def run_tox(root: Path, arguments: Sequence[str], *, quiet_stdout: bool = False)
     """
     if not (root / "tox.ini").is_file():
         raise FatalError(f"{root} has no tox.ini", hint="run the tests from a checkout of mxtree")
-    work = root / ".tox"
+    work = _work_dir(root, arguments)
     run = ToxRun(0, work / "results.json", work / "reports")
     shutil.rmtree(run.reports, ignore_errors=True)
     run.results.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tox", *_with_results(list(arguments), run.results)]
-    env = _environment(arguments, run.reports)
+    env = _environment(arguments)
     stdout = sys.stderr if quiet_stdout else None
     with subprocess.Popen(command, cwd=root, env=env, stdout=stdout) as process:
         status = _wait(process)
@@ -103,15 +106,17 @@ def _with_results(arguments: list[str], results: Path) -> list[str]:
     return [command, "--result-json", str(results), *rest, *arguments[end:]]
 
 
-def _environment(arguments: Sequence[str], reports: Path) -> dict[str, str]:
+def _work_dir(root: Path, arguments: Sequence[str]) -> Path:
+    """Return where tox keeps its environments; tox.ini puts pytest's reports there."""
+    words = list(arguments)
+    named = words[words.index("--workdir") + 1 :][:1] if "--workdir" in words else []
+    return root.joinpath(*named or [".tox"])
+
+
+def _environment(arguments: Sequence[str]) -> dict[str, str]:
     wanted = wanted_pythons(arguments)
     found = {version: find_python(version) for version in wanted}
     found |= find_some([version for version in KNOWN_VERSIONS if version not in found])
-    env = {key: value for key, value in os.environ.items() if not key.startswith("TOX_")}
-    # PYTHONPATH of this process would reach every environment's pip and hide what is installed.
-    env.pop("PYTHONPATH", None)
+    env = {key: value for key, value in os.environ.items() if key not in _NOT_PASSED_ON}
     discover = [os.environ.get("TOX_DISCOVER", ""), *map(str, found.values())]
-    return env | {
-        "TOX_DISCOVER": "\n".join(filter(None, discover)),
-        "MXTREE_REPORTS": str(reports),
-    }
+    return env | {"TOX_DISCOVER": "\n".join(filter(None, discover))}

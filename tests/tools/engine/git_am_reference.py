@@ -28,7 +28,7 @@ def git_am(
 ) -> tuple[list[tuple[str, str]], str]:
     """Apply the mails in one `git am`; return (commit, tree) of each that applied, and stderr.
 
-    ``repo`` is left as it is.
+    ``repo`` is bare and is left as it is.
     """
     folder = Path(tempfile.mkdtemp(prefix="reference-"))
     try:
@@ -36,7 +36,8 @@ def git_am(
         # Blobs are compared, so no attribute of the tree may convert them on their way.
         (folder / ".git" / "info").mkdir(exist_ok=True)
         (folder / ".git" / "info" / "attributes").write_text("* -text !eol !filter !ident\n")
-        git("fetch", "--quiet", "--no-tags", repo, base, cwd=folder)
+        alternates = folder / ".git" / "objects" / "info" / "alternates"
+        alternates.write_text(f"{repo / 'objects'}\n")
         git("checkout", "--quiet", "--detach", base, cwd=folder)
         merge = "--3way" if three_way else "--no-3way"
         mbox = b"".join(raws)

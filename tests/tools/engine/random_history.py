@@ -179,26 +179,15 @@ def repository(commits: list[Commit]) -> Iterator[tuple[Path, list[str]]]:
     folder = Path(tempfile.mkdtemp(prefix="history-"))
     try:
         git("init", "--quiet", "--bare", "--template=", folder)
-        git("fast-import", "--quiet", cwd=folder, stdin=b"".join(_stream(commits)))
+        git("fast-import", "--quiet", cwd=folder, stdin=b"".join(stream(commits)))
         ids = git("rev-list", "--reverse", "main", cwd=folder).decode("ascii").split()
         yield folder, ids
     finally:
         shutil.rmtree(folder)
 
 
-@contextlib.contextmanager
-def fresh_clone(repo: Path, commit: str) -> Iterator[Path]:
-    """Yield a bare repository that has ``commit`` and nothing later."""
-    folder = Path(tempfile.mkdtemp(prefix="clone-"))
-    try:
-        git("init", "--quiet", "--bare", "--template=", folder)
-        git("fetch", "--quiet", "--no-tags", repo, commit, cwd=folder)
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-
-
-def _stream(commits: list[Commit]) -> Iterator[bytes]:
+def stream(commits: list[Commit]) -> Iterator[bytes]:
+    """Yield the commits for fast-import, one on the other."""
     for commit in commits:
         message = commit.message.encode()
         who = f"{commit.author} {commit.date}".encode()

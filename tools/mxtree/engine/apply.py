@@ -16,7 +16,7 @@ from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from mxtree.series import Patch
@@ -47,8 +47,7 @@ def apply_prefix(
     parsed = [parse_sections(patch) for patch in patches]
     with AmSession(repo) as session:
         commit = git_text("rev-parse", "--verify", f"{base}^{{commit}}", cwd=repo)
-        run = _Run(session, commit, three_way=three_way)
-        run.tree.prefetch(names_of(parsed))
+        run = _Run(session, commit, names_of(parsed), three_way=three_way)
         conflict = None
         try:
             for patch, sections in zip(patches, parsed, strict=True):
@@ -64,7 +63,9 @@ def apply_prefix(
 class _Run:
     """Patches on their way to commits: some in the open stream, the earlier ones written."""
 
-    def __init__(self, session: AmSession, base: str, *, three_way: bool) -> None:
+    def __init__(
+        self, session: AmSession, base: str, paths: Collection[bytes], *, three_way: bool
+    ) -> None:
         self.tree = TreeState(session, base)
         self._session = session
         self._three_way = three_way
@@ -72,7 +73,7 @@ class _Run:
         self._stream: CommitStream | None = None
         self._pending: list[tuple[Patch, Fit]] = []
         self._applied: list[Applied] = []
-        self._is_all_git = self.tree.has_legacy_modes
+        self._is_all_git = self.tree.prefetch(paths)
 
     def apply(self, patch: Patch, sections: list[FilePatch] | None) -> None:
         """Apply one patch. Raises `ConflictError` or `FatalError`, and then changes nothing."""
@@ -100,9 +101,13 @@ class _Run:
         result = self._session.am(patch.raw, three_way=self._three_way)
         made = self._session.commits(self._tip, "HEAD") if result.returncode == 0 else []
         if len(made) != 1:
-            if mismatch is not None:
-                raise conflict_error(patch, mismatch, self.tree)
-            raise refused_by_git(patch, result, len(made))
+            conflict = (
+                refused_by_git(patch, result, len(made))
+                if mismatch is None
+                else conflict_error(patch, mismatch, self.tree)
+            )
+            conflict.is_merged = self._three_way and result.returncode == 0 and not made
+            raise conflict
         commit, tree = made[0]
         check_changed(patch, self.tree.reload(self._tip, commit, patch.name))
         fit = Fit.THREE_WAY if b"3-way merge" in result.stdout else Fit.GIT

@@ -39,10 +39,15 @@ class Applied:
 
 
 class ConflictError(FatalError):
-    """A patch does not apply; names patch, file, hunk, the three versions and the next command."""
+    """A patch does not apply; names patch, file, hunk, the three versions and the next command.
+
+    ``is_merged`` tells that a 3-way merge succeeds and changes nothing: what the patch does is in
+    the base already, and `git am --3way` would have dropped it without a word.
+    """
 
     def __init__(
         self, message: str, *, patch: Patch, details: Sequence[str] = (), hint: str | None = None
     ) -> None:
         super().__init__(message, hint=hint, details=details, code=ExitCode.CONFLICT)
         self.patch = patch
+        self.is_merged = False

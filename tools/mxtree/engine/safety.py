@@ -76,5 +76,5 @@ def unsafe(patch: Patch, line: int, path: bytes, wrong: str) -> FatalError:
 
 
 def names_of(sections: Iterable[Sequence[FilePatch] | None]) -> set[bytes]:
-    """Return every path that the sections read."""
-    return {section.old_path for group in sections for section in group or ()}
+    """Return every path that the sections read or write."""
+    return {path for group in sections for section in group or () for path in section.paths}

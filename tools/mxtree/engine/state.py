@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mxtree.engine.blob import Blob, StoredBlob
-from mxtree.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from mxtree.series.borrow import BorrowedObjects
 
 GITLINK = 0o160000
-_MODES = frozenset({0o100644, 0o100755, 0o120000, GITLINK})
+
+#: Modes as they stand in tree objects of today; very old ones also have 100664.
+_MODES = frozenset({b"40000", b"100644", b"100755", b"120000", b"160000"})
+_TREE_ENTRY = re.compile(rb"([0-7]+) [^\0]+\0.{20}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class TreeState:
 
     def __init__(self, private: BorrowedObjects, commit: str) -> None:
         self._private = private
+        self._commit = commit
         self._contents: dict[str, bytes] = {}
         self._entries: dict[bytes, Entry] = {}
         self._folders: Counter[bytes] | None = None
@@ -58,18 +62,33 @@ class TreeState:
         content = self._contents.get(oid)
         return self._private.git("cat-file", "blob", oid) if content is None else content
 
-    @property
-    def has_legacy_modes(self) -> bool:
-        """Whether a mode occurs that git itself rewrites whenever it writes the tree (100664)."""
-        return any(entry.mode not in _MODES for entry in self._entries.values())
+    def prefetch(self, paths: Iterable[bytes]) -> bool:
+        """Read what ``paths`` need with one git process: their content, and their folders.
 
-    def prefetch(self, paths: Iterable[bytes]) -> None:
-        """Read the content of ``paths``, as far as they exist, with one git process."""
+        Return whether a mode occurs in those folders that git itself rewrites (100664), unlike
+        fast-import.
+        """
+        wanted = self._oids(paths) | self._folder_names(paths)
+        out = self._private.git("cat-file", "--batch", stdin=b"".join(sorted(wanted)))
+        is_legacy = False
+        for oid, kind, content in _read_batch(out):
+            if kind == b"blob":
+                self._contents[oid.decode("ascii")] = content
+            elif kind == b"tree":
+                modes = {match[1] for match in _TREE_ENTRY.finditer(content)}
+                is_legacy = is_legacy or not modes <= _MODES
+        return is_legacy
+
+    def _oids(self, paths: Iterable[bytes]) -> set[bytes]:
         entries = [self._entries[path] for path in paths if path in self._entries]
-        oids = {entry.blob.oid for entry in entries if entry.mode != GITLINK}
-        if oids:
-            request = "".join(f"{oid}\n" for oid in sorted(oids)).encode("ascii")
-            self._contents |= _read_batch(self._private.git("cat-file", "--batch", stdin=request))
+        return {
+            b"%s\n" % entry.blob.oid.encode("ascii") for entry in entries if entry.mode != GITLINK
+        }
+
+    def _folder_names(self, paths: Iterable[bytes]) -> set[bytes]:
+        folders = {b""}.union(*(parents(path) for path in paths))
+        commit = self._commit.encode("ascii")
+        return {b"%s:%s\n" % (commit, folder) for folder in folders if b"\n" not in folder}
 
     def get(self, path: bytes) -> Entry | None:
         return self._entries.get(path)
@@ -127,19 +146,15 @@ def parents(path: bytes) -> Iterator[bytes]:
         at = path.find(b"/", at + 1)
 
 
-def _read_batch(out: bytes) -> dict[str, bytes]:
-    contents = {}
+def _read_batch(out: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Yield (id, type, content) of each object in the answer; type "missing" has no content."""
     at = 0
     while at < len(out):
         end = out.index(b"\n", at)
-        oid, kind, *size = out[at:end].split(b" ")
-        if kind != b"blob":
-            raise FatalError(
-                f"object {oid.decode('ascii')} of the base should be a blob but is {kind.decode()}",
-                hint="the repository is damaged or partial: `mxtree fetch` imports it again",
-                code=ExitCode.COULD_NOT_CHECK,
-            )
-        start, length = end + 1, int(size[0])
-        contents[oid.decode("ascii")] = out[start : start + length]
-        at = start + length + 1
-    return contents
+        head = out[at:end].rsplit(b" ", 2)
+        if head[-1] == b"missing":
+            at = end + 1
+            continue
+        oid, kind, size = head
+        at = end + 2 + int(size)
+        yield oid, kind, out[end + 1 : at - 1]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mxtree.rebase.forecast import applies
 from mxtree.rebase.model import Outcome
@@ -34,7 +35,7 @@ def print_rebase(rebase: Rebase, *, as_json: bool) -> None:
     if as_json:
         print(rebase.model_dump_json())
         return
-    _console().print(_table(rebase))
+    _print_steps(rebase)
     print(f"{rebase.upstream} {rebase.old.version} -> {rebase.new.version}: {summary(rebase)}")
     print(f"next: mxtree report rebase (review it), mxtree rebase {rebase.upstream} --finish")
 
@@ -46,7 +47,7 @@ def print_forecasts(old: str, stories: Sequence[Story], *, as_json: bool) -> Non
         print(json.dumps([json.loads(rebase.model_dump_json()) for rebase in rebases]))
         return
     for rebase in rebases if len(rebases) == 1 else ():
-        _console().print(_table(rebase))
+        _print_steps(rebase)
     for rebase in rebases:
         print(f"{rebase.upstream} {old} -> {rebase.new.version}: {summary(rebase)}")
     if not rebases:
@@ -67,14 +68,20 @@ def summary(rebase: Rebase) -> str:
     return f"{len(rebase.steps)} patches: {', '.join(parts) or 'nothing to do'}"
 
 
+def _print_steps(rebase: Rebase) -> None:
+    """Print a table on a terminal, and one line a patch (nothing cut) anywhere else."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(_table(rebase))
+        return
+    for step in rebase.steps:
+        why = f": {step.evidence}" if step.evidence else ""
+        print(f"{step.name} {step.outcome or 'waiting'}{why}")
+
+
 def _table(rebase: Rebase) -> Table:
     table = Table("patch", "class", "why", box=None, pad_edge=False, header_style="bold")
     for step in rebase.steps:
-        outcome = step.outcome or "waiting"
-        style = _STYLES.get(step.outcome, "") if step.outcome else ""
-        table.add_row(step.name, f"[{style}]{outcome}[/]" if style else outcome, step.evidence)
+        style = _STYLES[step.outcome] if step.outcome else ""
+        table.add_row(Text(step.name), Text(step.outcome or "waiting", style), Text(step.evidence))
     return table
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True, markup=True)

@@ -12,6 +12,7 @@ from mxtree.errors import ExitCode, FatalError
 from mxtree.rebase import bases
 from mxtree.rebase.classify import classify, new_patches
 from mxtree.rebase.commands import run_exec
+from mxtree.rebase.history import add_history
 from mxtree.rebase.model import Outcome, Rebase, Step
 from mxtree.rebase.resolution import amended_tip, commit_resolution
 from mxtree.rebase.store import Store, directory_digest
@@ -37,6 +38,8 @@ class Request:
     between: tuple[Imported, ...] = ()
     exec_command: str | None = None
     keep_pin: bool = False
+    #: Where the history between the bases is: a URL or an absolute path of a git repository.
+    history: str | None = None
 
 
 class Session:
@@ -151,7 +154,9 @@ def prepare(project: Project, work: Path, request: Request) -> Rebase:
     digest = directory_digest(directory) if directory.is_dir() else ""
     series = load_series(directory).patches
     everything = (request.old, request.new, *request.between)
-    Work.create(work, [item.repo for item in everything], request.new.commit)
+    made = Work.create(work, [item.repo for item in everything], request.new.commit)
+    if request.history is not None:
+        add_history(made, request.history, (request.old.commit, request.new.commit))
     applied = apply_series(work, request.old.commit, series)
     return Rebase(
         upstream=request.upstream.name,

@@ -118,7 +118,7 @@ class Upstreamed:
             return {}
         diffs = self._work.git(
             *("diff-tree", "--stdin", "--patch", "--full-index", "--binary", "--no-color"),
-            stdin="\n".join(commits).encode(),
+            stdin="".join(f"{commit}\n" for commit in commits).encode(),
         )
         rows = self._work.git("patch-id", "--stable", stdin=diffs).decode().split()
         return dict(zip(rows[::2], rows[1::2], strict=True))

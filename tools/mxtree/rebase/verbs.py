@@ -98,7 +98,12 @@ def request(project: Project, upstream: Upstream, options: Options) -> Request:
         between=tuple(_between(project, upstream, old, new, source)),
         exec_command=options.exec_command,
         keep_pin=options.keep_pin or options.backport,
+        history=_history(upstream, source),
     )
+
+
+def _history(upstream: Upstream, source: Source) -> str | None:
+    return (source.location or upstream.repository) if source.kind == "git" else None
 
 
 def _old(project: Project, upstream: Upstream, options: Options, source: Source) -> Imported:
@@ -129,7 +134,9 @@ def _forecast(project: Project, upstream: Upstream, options: Options) -> int:
             if new.commit == old.commit:
                 continue
             between = _between(project, upstream, old, new, source)
-            forecasts.append(forecast(project, Request(upstream, old, new, tuple(between))))
+            history = _history(upstream, source)
+            wanted = Request(upstream, old, new, tuple(between), history=history)
+            forecasts.append(forecast(project, wanted))
             if options.find_last_good and applies(forecasts[-1].rebase):
                 break
     else:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mxtree.engine import ConflictError, Fit, apply_prefix
-from mxtree.errors import FatalError
+from mxtree.engine import Fit, apply_prefix
+from mxtree.errors import ExitCode, FatalError
 from mxtree.rebase.model import Outcome
 from mxtree.rebase.upstreamed import Upstreamed
 
@@ -61,6 +61,8 @@ class Walk:
                 rebase = self._in_memory(rebase, start, stop, upstreamed)
             else:
                 rebase = self._merge(rebase, start, stop, upstreamed)
+            if rebase.position == start and rebase.status == "running":
+                raise _stuck(rebase)
             rebase = self._checked(rebase, start)
             self._save(rebase)
         if rebase.status == "running":
@@ -153,9 +155,12 @@ class Walk:
         return rebase.model_copy(update={"status": "conflict"})
 
 
-def conflict_of(work: Work, tip: str, patch: Patch) -> ConflictError | None:
-    """Return the error that a strict apply gives: file, hunk and the three versions."""
-    return apply_prefix(work.path, tip, [patch])[1]
+def _stuck(rebase: Rebase) -> FatalError:
+    return FatalError(
+        f"patch {rebase.current.name} neither went on nor stopped",
+        hint="this is a defect of mxtree; nothing in the project was changed",
+        code=ExitCode.COULD_NOT_CHECK,
+    )
 
 
 def _leading(flags: Sequence[bool]) -> int:

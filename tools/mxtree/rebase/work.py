@@ -92,7 +92,7 @@ class Work:
             return []
         out = self.git(
             *("diff-tree", "--stdin", "-r", "-z", "--name-only", "--no-renames", "--always"),
-            stdin="\n".join(commits).encode(),
+            stdin="".join(f"{commit}\n" for commit in commits).encode(),
         )
         found: list[set[bytes]] = []
         for field in out.split(b"\0")[:-1]:

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conflict, continue, skip, abort, finish, undo; and everything a user can do wrong in between."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mxtree.engine import apply_series
+from mxtree.errors import ExitCode, FatalError
+from mxtree.git import git, git_text
+from mxtree.rebase import finish as finishing
+from mxtree.rebase.model import Outcome
+from mxtree.rebase.screen import conflict_screen
+from mxtree.rebase.session import canonical_series
+from mxtree.rebase.work import Work
+from mxtree.series import load_series
+
+if TYPE_CHECKING:
+    from .conftest import Lab
+
+ONE, TWO, OURS = "one\ntwo\nthree\n", "one\nTWO\nthree\n", "one\n2\nthree\n"
+
+
+@pytest.fixture
+def conflicted(lab: Lab) -> Lab:
+    """A rebase that stopped at the second of three patches."""
+    lab.commit({"a": ONE, "b": "b\n"})
+    lab.release("1.0")
+    lab.commit({"a": TWO}, "Shout")
+    lab.release("2.0")
+    lab.series({"b": "bb\n"}, {"a": OURS}, {"c": "c\n"})
+    rebase = lab.start()
+    assert (rebase.status, rebase.position) == ("conflict", 1)
+    return lab
+
+
+def test_the_screen_says_everything(conflicted: Lab) -> None:
+    rebase, work = conflicted.session.load(), Work(conflicted.session.store.work)
+    error = conflict_screen(work, rebase, canonical_series(work.path, rebase)[1])
+    shown = "\n".join([error.message, *error.details, error.hint or ""])
+    assert error.code == ExitCode.CONFLICT
+    for expected in (
+        "0002-Patch-2.patch",
+        "2 of 3",
+        "in a",
+        "Shout",
+        "--continue",
+        "--skip",
+        "--abort",
+    ):
+        assert expected in shown
+    assert str(work.path) in shown
+    assert "<<<<<<<" in conflicted.file("a")
+
+
+def test_continue_takes_the_staged_resolution(conflicted: Lab) -> None:
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    rebase = conflicted.session.resume()
+    assert [step.outcome for step in rebase.steps] == [
+        Outcome.UNTOUCHED,
+        Outcome.RESOLVED,
+        Outcome.UNTOUCHED,
+    ]
+    message = git(
+        "log",
+        "-1",
+        "--format=%B",
+        rebase.steps[1].new_commit or "",
+        cwd=conflicted.session.store.work,
+    )
+    assert message.decode().rstrip("\n") == "Patch 2\n\nDescription: number 2"
+
+
+def test_continue_takes_the_users_own_commit(conflicted: Lab) -> None:
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    git("commit", "--quiet", "--no-edit", cwd=conflicted.session.store.work)
+    assert conflicted.session.resume().status == "done"
+
+
+def test_conflict_markers_are_refused_with_file_and_line(conflicted: Lab) -> None:
+    git("add", "a", cwd=conflicted.session.store.work)
+    with pytest.raises(FatalError, match="conflict markers remain") as caught:
+        conflicted.session.resume()
+    assert caught.value.details == ("a:2",)
+    assert conflicted.session.load().status == "conflict"
+
+
+def test_unmerged_paths_are_refused(conflicted: Lab) -> None:
+    with pytest.raises(FatalError, match="unmerged"):
+        conflicted.session.resume()
+
+
+def test_unstaged_changes_are_refused(conflicted: Lab) -> None:
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    (conflicted.session.store.work / "b").write_text("by the way\n")
+    with pytest.raises(FatalError, match="not staged"):
+        conflicted.session.resume()
+
+
+def test_an_empty_resolution_is_refused(conflicted: Lab) -> None:
+    conflicted.resolve({"a": TWO})
+    with pytest.raises(FatalError, match="nothing is left of patch 0002") as caught:
+        conflicted.session.resume()
+    assert "--skip" in (caught.value.hint or "")
+
+
+def test_commits_behind_its_back_are_refused(conflicted: Lab) -> None:
+    work = conflicted.session.store.work
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    git("commit", "--quiet", "--no-edit", cwd=work)
+    git("commit", "--quiet", "--allow-empty", "-m", "stranger", cwd=work)
+    with pytest.raises(FatalError, match="did not make") as caught:
+        conflicted.session.resume()
+    assert "stranger" in caught.value.details[0]
+
+
+def test_skip_needs_a_reason_and_records_it(conflicted: Lab) -> None:
+    with pytest.raises(FatalError, match="only for a reason"):
+        conflicted.session.skip(" ")
+    rebase = conflicted.session.skip("upstream shouts now")
+    assert rebase.status == "done"
+    assert (rebase.steps[1].outcome, rebase.steps[1].evidence) == (
+        Outcome.DROPPED,
+        "upstream shouts now",
+    )
+
+
+def test_abort_leaves_everything_as_it_was(conflicted: Lab) -> None:
+    conflicted.session.abort()
+    assert not conflicted.session.store.is_open()
+    assert not conflicted.project.series_dir("thing", "2.0").exists()
+    with pytest.raises(FatalError, match="no rebase of thing is under way"):
+        conflicted.session.abort()
+    assert conflicted.start().status == "conflict"
+
+
+def test_a_second_rebase_is_refused_while_one_is_open(conflicted: Lab) -> None:
+    with pytest.raises(FatalError, match="is open"):
+        conflicted.start()
+
+
+def test_a_lost_state_file_names_the_way_out(conflicted: Lab) -> None:
+    conflicted.session.store.state.unlink()
+    with pytest.raises(FatalError, match=r"state file .* is gone") as caught:
+        conflicted.session.resume()
+    assert "--abort" in (caught.value.hint or "")
+    conflicted.session.abort()
+    assert conflicted.start().status == "conflict"
+
+
+def test_a_series_edited_during_the_rebase_is_refused(conflicted: Lab) -> None:
+    path = conflicted.project.series_dir("thing", "1.0") / "series"
+    path.write_text("# edited\n" + path.read_text())
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    with pytest.raises(FatalError, match="changed since the rebase began"):
+        conflicted.session.resume()
+
+
+def test_finish_writes_a_series_that_applies_and_moves_the_pin(conflicted: Lab) -> None:
+    with pytest.raises(FatalError, match="is not done"):
+        finishing.finish(conflicted.session)
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    rebase = conflicted.session.resume()
+    work = conflicted.session.store.work
+    tree = git_text("rev-parse", f"{rebase.tip}^{{tree}}", cwd=work)
+    pins = conflicted.project.upstreams_file.read_text()
+    kept = conflicted.root / "kept"
+    git("clone", "--quiet", "--bare", work, kept)
+    git("fetch", "--quiet", work, rebase.new.commit, cwd=kept)
+    target = finishing.finish(conflicted.session)
+    series = load_series(target)
+    assert [patch.name for patch in series.patches] == [step.name for step in rebase.steps]
+    assert apply_series(kept, rebase.new.commit, series.patches)[-1].tree == tree
+    assert conflicted.project.upstreams_file.read_text() == pins.replace(
+        'default = "1.0"', 'default = "2.0"'
+    )
+    assert finishing.undo(conflicted.session) == target
+    assert not target.exists()
+    assert conflicted.project.upstreams_file.read_text() == pins
+
+
+def test_undo_does_not_take_back_work_done_since(conflicted: Lab) -> None:
+    conflicted.session.skip("not needed")
+    target = finishing.finish(conflicted.session)
+    (target / "series").write_text("# mine\n" + (target / "series").read_text())
+    with pytest.raises(FatalError, match="was changed since"):
+        finishing.undo(conflicted.session)
+    assert (target / "series").read_text().startswith("# mine")
+
+
+def test_merged_and_dropped_patches_are_not_in_the_new_series(lab: Lab) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"a": OURS}, "Take it")
+    lab.release("2.0")
+    lab.series({"a": OURS}, {"b": "b\n"})
+    rebase = lab.start(keep_pin=True)
+    assert rebase.status == "done"
+    target = finishing.finish(lab.session)
+    assert [patch.name for patch in load_series(target).patches] == ["0002-Patch-2.patch"]
+    assert 'default = "1.0"' in lab.project.upstreams_file.read_text()
+
+
+def test_exec_runs_after_each_patch_and_its_failure_stops(lab: Lab) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"z": "z\n"})
+    lab.release("2.0")
+    lab.series({"b": "b\n"}, {"c": "c\n"})
+    log = lab.root / "log"
+    rebase = lab.start(exec_command=f'echo "$MXTREE_PATCH" >> {log}; test ! -e c')
+    assert log.read_text().splitlines() == ["0001-Patch-1.patch", "0002-Patch-2.patch"]
+    assert rebase.status == "exec-failed"
+    assert lab.session.resume().status == "done"
+
+
+@pytest.mark.parametrize(
+    ("onto", "options", "message"),
+    [
+        ("3.0", {}, "no revision '3.0'"),
+        ("1.0", {}, "is on 1.0 already"),
+        ("0.9", {}, "is older than 1.0"),
+    ],
+)
+def test_a_target_that_makes_no_sense_is_refused(
+    lab: Lab, onto: str, options: dict[str, object], message: str
+) -> None:
+    lab.commit({"a": "zero\n"})
+    lab.release("0.9")
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.series({"a": OURS})
+    with pytest.raises(FatalError, match=message):
+        lab.start(onto, **options)
+    assert not lab.session.store.is_open()
+
+
+def test_a_branch_or_commit_can_be_the_target(lab: Lab) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.series({"a": OURS})
+    commit = lab.commit({"z": "z\n"})
+    rebase = lab.start(commit)
+    assert rebase.new.version == f"g{commit[:12]}"
+    finishing.finish(lab.session)
+    assert load_series(lab.project.series_dir("thing", rebase.new.version)).patches
+
+
+_STEPS = """
+import os, signal, sys
+from pathlib import Path
+from mxtree.project import Project
+from mxtree.rebase.session import Session
+from mxtree.rebase.store import Store
+from mxtree.rebase.verbs import Options, request
+from mxtree.upstreams import load_upstreams
+
+root, kill_at = Path(sys.argv[1]), int(sys.argv[2])
+project, count, save = Project(root / "project"), 0, Store.save
+
+def counting(self, rebase):
+    global count
+    save(self, rebase)
+    count += 1
+    if count == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Store.save = counting
+options = Options(upstream="thing", onto="2.0", source=f"git:{root / 'upstream'}")
+Session(project, "thing").start(request(project, load_upstreams(project).get("thing"), options))
+"""
+
+
+@pytest.mark.parametrize("kill_at", [1, 2, 3, 4])
+def test_killed_at_a_state_change_it_goes_on_as_if_nothing_happened(lab: Lab, kill_at: int) -> None:
+    """SIGKILL right after each state is written, also the first, which is not in place yet."""
+    lab.commit({"a": ONE, "b": "b\n"})
+    lab.release("1.0")
+    lab.commit({"a": "zero\n" + ONE, "b": "B\n"})
+    lab.release("2.0")
+    lab.series({"a": ONE + "end\n"}, *({f"n{n}": "x\n"} for n in range(9)), {"a": ONE + "END\n"})
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", _STEPS, str(lab.root), str(kill_at)]
+    killed = subprocess.run(argv, env=env, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    rebase = lab.session.resume() if lab.session.store.is_open() else lab.start()
+    assert rebase.status == "done"
+    assert rebase.counts().total() == 11
+    assert lab.file("a") == "zero\n" + ONE + "END\n"
+
+
+def test_a_full_disk_leaves_the_old_state(conflicted: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = conflicted.session.store.state.read_bytes()
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    try:
+        with pytest.raises((OSError, FatalError)):
+            conflicted.session.resume()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert conflicted.session.store.state.read_bytes() == before
+    assert conflicted.session.resume().status == "done"

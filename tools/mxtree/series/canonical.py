@@ -49,5 +49,5 @@ def format_range(repo: Path, base: str, tip: str) -> tuple[bytes, ...]:
             code=ExitCode.CHECK_FAILED,
         )
     # On one stream git writes a blank line between two mails; the last one has none.
-    ends = [start - 1 for start in starts[1:]]
-    return tuple(out[i:j] for i, j in zip(starts, [*ends, len(out)], strict=True))
+    ends = [*(start - 1 for start in starts[1:]), len(out)][:commits]
+    return tuple(out[i:j] for i, j in zip(starts, ends, strict=True))

@@ -81,6 +81,9 @@ def _check_mail(patch: Patch) -> list[Problem]:
     """Return why a file is not one patch mail; plain mails (the usual case) cost nothing here."""
     if patch.mail is not None:
         return []
+    if not patch.raw.strip():
+        fix = "restore it from git, or delete it and its line in series"
+        return [Problem(patch.path, 1, "the file is empty", fix, "patch-mail")]
     head = patch.raw.partition(b"\n\n")[0]
     if b"\r\n" in patch.raw[: len(head) + 1]:
         fix = "restore it from git with *.patch -text in .gitattributes"

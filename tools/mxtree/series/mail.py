@@ -16,7 +16,7 @@ from mxtree.series.rfc2047 import decode_words
 
 #: The first line of a mail; git ignores which commit it names, and `--zero-commit` names none.
 _SEPARATOR = re.compile(rb"From [0-9a-f]{40} Mon Sep 17 00:00:00 2001\n")
-_HEADER = re.compile(rb"([!-9;-~]+):[ \t](.*)", re.DOTALL)
+_HEADER = re.compile(rb"([!-9;-~]+):(?:[ \t]([^ \t].*))?", re.DOTALL)
 
 #: Where the message ends for git: a diff, a CVS header, or a line of three dashes.
 MESSAGE_END = re.compile(rb"^(?:diff -|Index: |--- [^ \t\r\n]|---[ \t\r]*$)", re.MULTILINE)
@@ -74,7 +74,7 @@ def parse_mail(raw: bytes) -> Mail | None:
     end = MESSAGE_END.search(raw, head_end)
     body_end = end.start() if end else len(raw)
     body = _body(raw[head_end:body_end])
-    if not author or not subject or body is None:
+    if not author or not subject or subject != subject.strip(b" \t\n") or body is None:
         return None
     return Mail(
         author=author,
@@ -99,7 +99,7 @@ def parse_headers(head: bytes) -> dict[bytes, bytes] | None:
         match = _HEADER.fullmatch(line)
         if match is None or match[1].lower() in fields:
             return None
-        fields[match[1].lower()] = match[2]
+        fields[match[1].lower()] = match[2] or b""
     return fields
 
 

@@ -22,6 +22,7 @@ COMMANDS = (
     "export",
     "new",
     "rebase",
+    "report",
     "lint",
     "doctor",
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mxtree.series import Patch
 
 #: Blaming every hunk of a longer series takes minutes; its graph would not be read anyway.
-_GRAPH_LIMIT = 60
+GRAPH_LIMIT = 60
 
 _BLAMED = re.compile(rb"^(\^?)([0-9a-f]{39,40}) ", re.MULTILINE)
 
@@ -91,7 +91,7 @@ def _range_diff(work: Work, rebase: Rebase) -> str:
 
 
 def _dependencies(work: Work, rebase: Rebase, old: Sequence[Patch]) -> list[tuple[str, str]]:
-    if len(rebase.steps) > _GRAPH_LIMIT:
+    if len(rebase.steps) > GRAPH_LIMIT:
         return []
     names = {step.old_commit: step.name for step in rebase.steps}
     edges: dict[tuple[str, str], None] = {}

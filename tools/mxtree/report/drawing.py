@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from mxtree.report.graph import Graph
 
 #: Characters of 11 px type that fit into a box.
-_LABEL_COLUMNS = 32
+_LABEL_COLUMNS = 31
 #: How far a line leaves a box straight, in pixels, before it bends.
-_STIFFNESS = 26
+_STIFFNESS = 22
 
 
 @dataclass(frozen=True)
@@ -67,5 +67,8 @@ def _curve(points: Sequence[tuple[int, int]]) -> str:
     x, y = points[0]
     path = [f"M{x},{y}"]
     for (x1, y1), (x2, y2) in pairwise(points):
-        path.append(f"C{x1},{y1 - _STIFFNESS} {x2},{y2 + _STIFFNESS} {x2},{y2}")
+        if x1 == x2:
+            path.append(f"V{y2}")
+        else:
+            path.append(f"C{x1},{y1 - _STIFFNESS} {x2},{y2 + _STIFFNESS} {x2},{y2}")
     return " ".join(path)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 BOX_WIDTH, BOX_HEIGHT = 208, 46
 GAP, LAYER_GAP, LANE, MARGIN = 20, 44, 10, 8
 
+#: Parts of the graph stand side by side up to this width.
+PAGE_WIDTH = 1070
+
 _SWEEPS = 12
 
 #: Items of a layer are boxes (>= 0) and bends of long lines (< 0).
@@ -36,8 +39,39 @@ class Layout:
 def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
     """Place ``count`` boxes so that each is below every box that it has an edge to.
 
-    Every edge goes from a higher index to a lower one.
+    Every edge goes from a higher index to a lower one. Parts that no edge joins stand side by side.
     """
+    boxes: list[tuple[int, int]] = [(0, 0)] * count
+    lines: list[tuple[tuple[int, int], ...]] = [()] * len(edges)
+    x = y = width = height = 0
+    for part in _parts(count, edges):
+        index = {box: i for i, box in enumerate(part)}
+        own = [number for number, (box, _) in enumerate(edges) if box in index]
+        done = _lay_out_part(len(part), [(index[edges[n][0]], index[edges[n][1]]) for n in own])
+        if x and x + done.width > PAGE_WIDTH:
+            x, y = 0, height
+        for box, (left, top) in zip(part, done.boxes, strict=True):
+            boxes[box] = (x + left, y + top)
+        for number, line in zip(own, done.lines, strict=True):
+            lines[number] = tuple((x + left, y + top) for left, top in line)
+        x += done.width
+        width, height = max(width, x), max(height, y + done.height)
+    return Layout(width, height, tuple(boxes), tuple(lines))
+
+
+def _parts(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Return the connected parts of the graph, each in order."""
+    part_of = [[box] for box in range(count)]
+    for box, lower in edges:
+        one, other = part_of[box], part_of[lower]
+        if one is not other:
+            one += other
+            for moved in other:
+                part_of[moved] = one
+    return sorted({id(part): sorted(part) for part in part_of}.values())
+
+
+def _lay_out_part(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
     layers, chains = _layers(count, edges)
     above, below = _neighbours(chains)
     layers = _ordered(layers, above, below)
@@ -52,8 +86,9 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
     )
     lines = tuple(
         tuple(
-            (round(centres[item] - left), MARGIN + level[item] * step + _dock(place, chain))
+            (round(centres[item] - left), MARGIN + level[item] * step + y)
             for place, item in enumerate(chain)
+            for y in _docks(place, chain)
         )
         for chain in chains
     )
@@ -61,11 +96,11 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
     return Layout(round(right - left), max(height, 0), boxes, lines)
 
 
-def _dock(place: int, chain: Sequence[int]) -> int:
-    """Return where, from the top of its layer, a line touches the item at ``place``."""
+def _docks(place: int, chain: Sequence[int]) -> tuple[int, ...]:
+    """Return where, from the top of its layer, a line on its way up touches an item."""
     if place == 0:
-        return 0
-    return BOX_HEIGHT if place == len(chain) - 1 else BOX_HEIGHT // 2
+        return (0,)
+    return (BOX_HEIGHT,) if place == len(chain) - 1 else (BOX_HEIGHT, 0)
 
 
 def _width(item: int) -> int:

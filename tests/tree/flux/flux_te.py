@@ -25,6 +25,7 @@ te_cuda.gfx950(pytest.MonkeyPatch())
 
 import flux_tiny as tiny  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
+
 from mxflux.flux.model import FluxModel  # noqa: E402
 
 ATTENTION = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")

@@ -13,7 +13,6 @@ from typing import Any
 import flux_tiny as tiny
 import pytest
 import torch
-
 from support import origin
 
 if origin.locate("transformer_engine") is None:

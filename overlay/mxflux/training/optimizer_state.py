@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adam state that exists before the first step, which loading a checkpoint needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from megatron.core.optimizer import MegatronOptimizer
+
+
+def allocate_adam_state(optimizer: MegatronOptimizer) -> int:
+    """Allocate exp_avg, exp_avg_sq and step where torch's Adam has none yet; returns how many.
+
+    torch.optim.Adam allocates at its first step, and Megatron's distributed optimizer asserts
+    when it is asked for its sharded state before. Fused Adams keep the step in the group and
+    need nothing; only a CPU run uses torch's.
+    """
+    allocated = 0
+    for adam in _torch_adams(optimizer):
+        for parameter in (p for group in adam.param_groups for p in group["params"]):
+            if adam.state[parameter]:
+                continue
+            adam.state[parameter] = {
+                "step": torch.tensor(0.0),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+            allocated += 1
+    return allocated
+
+
+@torch.no_grad()
+def load_optimizer_state(optimizer: MegatronOptimizer, state: dict[str, Any]) -> None:
+    """Load a sharded state so that training continues bit-identically.
+
+    With fp32 parameters the main parameters are views of leaves, hence no_grad. Megatron 0.18
+    stores the step in torch Adam's groups, but restores it into one tensor that all parameters
+    share and then overwrites: each gets its own, from its group.
+    Raises KeyError when a group came without its step.
+    """
+    optimizer.load_state_dict(state)
+    for adam in _torch_adams(optimizer):
+        for group in adam.param_groups:
+            for parameter in group["params"]:
+                adam.state[parameter]["step"] = torch.tensor(float(group["step"]))
+
+
+def _torch_adams(optimizer: MegatronOptimizer) -> Iterator[torch.optim.Optimizer]:
+    for inner in getattr(optimizer, "chained_optimizers", [optimizer]):
+        if isinstance(inner.optimizer, torch.optim.Adam | torch.optim.AdamW):
+            yield inner.optimizer

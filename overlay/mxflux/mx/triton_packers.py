@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,37 +80,56 @@ def _words(data: torch.Tensor, text: str) -> torch.Tensor:
     return data.view(torch.int32)
 
 
-def pack(x: torch.Tensor, rng: torch.Tensor | None, row: str, col: str) -> Packed:
-    """x (M, N) -> row data, row scale, column data, column scale, in one launch."""
-    x = x.detach()
+@dataclass(frozen=True)
+class Launch:
+    """One launch of `mx_pack_kernel` and the buffers it fills."""
+
+    grid: tuple[int]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    buffers: Packed
+
+
+def plan(
+    x: torch.Tensor, rng: torch.Tensor | None, row: str, col: str, backend: str | None = None
+) -> Launch:
+    """What packing x (M, N) launches. backend: whose tiles, see `tile`. Works on meta tensors."""
     m, n = x.shape
     data, scale = _buffers(x, m, n, row)
     data_t, scale_t = _buffers(x, n, m, col)
     (row_m, row_n), (col_n, col_m) = covered(m, n, row), covered(n, m, col)
-    block_m, block_n, warps = tile(bool(row), bool(col))
+    block_m, block_n, warps = tile(bool(row), bool(col), backend)
     tiles_m, tiles_n = -(-max(row_m, col_m) // block_m), -(-max(row_n, col_n) // block_n)
-    if tiles_m * tiles_n == 0 or m * n == 0:
-        return data.zero_(), scale.zero_(), data_t.zero_(), scale_t.zero_()
-    if rng is not None:
-        rng = rng.to(x.device)
+    arguments = (
+        x,
+        _words(data, row),
+        scale,
+        _words(data_t, col),
+        scale_t,
+        None if rng is None else rng.to(x.device),
+        m,
+        n,
+        x.stride(0),
+        x.stride(1),
+        tiles_n,
+    )
+    keywords = constants(row, col) | {
+        "EVEN": (m, n) == (tiles_m * block_m, tiles_n * block_n),
+        "WIDE": block_m * x.stride(0) + block_n * x.stride(1) >= 1 << 31,
+        "BLOCK_M": block_m,
+        "BLOCK_N": block_n,
+        "num_warps": warps,
+    }
+    return Launch((tiles_m * tiles_n,), arguments, keywords, (data, scale, data_t, scale_t))
+
+
+def pack(x: torch.Tensor, rng: torch.Tensor | None, row: str, col: str) -> Packed:
+    """x (M, N) -> row data, row scale, column data, column scale, in one launch."""
+    launch = plan(x.detach(), rng, row, col)
+    if x.numel() == 0:
+        for buffer in launch.buffers:
+            buffer.zero_()
+        return launch.buffers
     with torch.cuda.device_of(x):
-        mx_pack_kernel[(tiles_m * tiles_n,)](
-            x,
-            _words(data, row),
-            scale,
-            _words(data_t, col),
-            scale_t,
-            rng,
-            m,
-            n,
-            x.stride(0),
-            x.stride(1),
-            tiles_n,
-            **constants(row, col),
-            EVEN=(m, n) == (tiles_m * block_m, tiles_n * block_n),
-            WIDE=block_m * x.stride(0) + block_n * x.stride(1) >= 1 << 31,
-            BLOCK_M=block_m,
-            BLOCK_N=block_n,
-            num_warps=warps,
-        )
-    return data, scale, data_t, scale_t
+        mx_pack_kernel[launch.grid](*launch.arguments, **launch.keywords)
+    return launch.buffers

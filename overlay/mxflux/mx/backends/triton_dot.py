@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -56,31 +56,32 @@ def configuration(rows: int) -> tuple[tuple[int, int, int, int], int, int]:
     return (SMALL_TILE, SMALL_WARPS, STAGES) if rows <= SMALL_ROWS else (TILE, WARPS, STAGES)
 
 
+def plan(
+    a: MXBlob, b: MXBlob, out: torch.Tensor
+) -> tuple[tuple[int], tuple[Any, ...], dict[str, Any]]:
+    """Grid, arguments and keywords of the launch that fills `out` (M, N). Works on meta tensors."""
+    (block_m, block_n, block_k, group_m), warps, stages = configuration(a.rows)
+    grid = (-(-a.rows // block_m) * -(-b.rows // block_n),)
+    operands = (a.data, b.data, a.scale, b.scale, out, a.rows, b.rows, a.padded_k, out.stride(0))
+    keywords = {
+        "FMT_A": a.spec.format,
+        "FMT_B": b.spec.format,
+        "BLOCK_M": block_m,
+        "BLOCK_N": block_n,
+        "BLOCK_K": block_k,
+        "GROUP_M": group_m,
+        "num_warps": warps,
+        "num_stages": stages,
+    }
+    return grid, operands, keywords
+
+
 def multiply(a: MXBlob, b: MXBlob, dtype: torch.dtype) -> torch.Tensor:
     """A B^T in `dtype`."""
     from mxflux.mx.kernels.gemm import mx_gemm_kernel
 
     out = torch.empty(a.rows, b.rows, dtype=dtype, device=a.data.device)
-    (block_m, block_n, block_k, group_m), warps, stages = configuration(a.rows)
-    grid = (-(-a.rows // block_m) * -(-b.rows // block_n),)
+    grid, arguments, keywords = plan(a, b, out)
     with torch.cuda.device_of(out):
-        mx_gemm_kernel[grid](
-            a.data,
-            b.data,
-            a.scale,
-            b.scale,
-            out,
-            a.rows,
-            b.rows,
-            a.padded_k,
-            out.stride(0),
-            FMT_A=a.spec.format,
-            FMT_B=b.spec.format,
-            BLOCK_M=block_m,
-            BLOCK_N=block_n,
-            BLOCK_K=block_k,
-            GROUP_M=group_m,
-            num_warps=warps,
-            num_stages=stages,
-        )
+        mx_gemm_kernel[grid](*arguments, **keywords)
     return out

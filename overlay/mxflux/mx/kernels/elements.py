@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: PLR1714, RUF005, SIM108 - Triton's language has no `in`, no unpacking into tuples, and
+# compiles both arms of a conditional expression
 """Triton pieces of the packers, on tensors that hold one element of every block. fp32 throughout.
 
 A block of 32 is a tuple of 32 tensors of one shape: what happens inside a block happens inside a
@@ -11,51 +13,55 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from mxflux.mx.formats import FORMATS
 
-@triton.jit
-def emax_of(FMT: tl.constexpr):
+
+@triton.constexpr_function
+def emax_of(name):
     """Exponent of the largest binade."""
-    return (
-        2
-        if FMT == "e2m1" or FMT == "e2m3"
-        else (4 if FMT == "e3m2" else (8 if FMT == "e4m3" else 15))
-    )
+    return FORMATS[name].emax
 
 
-@triton.jit
-def mantissa_bits_of(FMT: tl.constexpr):
+@triton.constexpr_function
+def mantissa_bits_of(name):
     """Mantissa bits of an element."""
-    return 1 if FMT == "e2m1" else (3 if FMT == "e2m3" or FMT == "e4m3" else 2)
+    return FORMATS[name].mantissa_bits
 
 
-@triton.jit
-def bias_of(FMT: tl.constexpr):
+@triton.constexpr_function
+def bias_of(name):
     """Exponent bias of an element."""
-    return (
-        1
-        if FMT == "e2m1" or FMT == "e2m3"
-        else (3 if FMT == "e3m2" else (7 if FMT == "e4m3" else 15))
-    )
+    return FORMATS[name].bias
 
 
-@triton.jit
-def largest_of(FMT: tl.constexpr):
+@triton.constexpr_function
+def bits_of(name):
+    """Width of a code."""
+    return FORMATS[name].bits
+
+
+@triton.constexpr_function
+def largest_of(name):
     """Largest finite value of an element."""
-    return (
-        6.0
-        if FMT == "e2m1"
-        else (
-            7.5
-            if FMT == "e2m3"
-            else (28.0 if FMT == "e3m2" else (448.0 if FMT == "e4m3" else 57344.0))
-        )
-    )
+    return FORMATS[name].largest
 
 
-@triton.jit
-def largest_code_of(FMT: tl.constexpr):
+@triton.constexpr_function
+def largest_code_of(name):
     """Code of the largest finite value."""
-    return 7 if FMT == "e2m1" else (126 if FMT == "e4m3" else (123 if FMT == "e5m2" else 31))
+    return FORMATS[name].largest_code
+
+
+@triton.constexpr_function
+def extra_of(name):
+    """Power of two folded into the scale so that FP6 rides in the FP8 converter."""
+    return {"e2m3": 6, "e3m2": 12}.get(name, 0)
+
+
+@triton.constexpr_function
+def power_of_two(exponent):
+    """2.0 ** exponent, exact."""
+    return 2.0**exponent
 
 
 @triton.jit
@@ -90,12 +96,6 @@ def scale_byte(b, FMT: tl.constexpr, MODE: tl.constexpr):
 
 
 @triton.jit
-def extra_of(FMT: tl.constexpr):
-    """Power of two folded into the scale so that FP6 rides in the FP8 converter."""
-    return 6 if FMT == "e2m3" else (12 if FMT == "e3m2" else 0)
-
-
-@triton.jit
 def inverse_scale(s, EXTRA: tl.constexpr):
     """2**(127 - s - EXTRA) as fp32, exact, subnormal where it must be; anything for s = 255."""
     field = 254 - EXTRA - s
@@ -118,15 +118,15 @@ def raw_nibble(y):
 
 
 @triton.jit
-def eight_nibbles(ys, I: tl.constexpr):
-    """E2M1 codes I .. I + 8 of a block, nearest even, in one uint32."""
-    w = raw_nibble(ys[I])
+def eight_nibbles(ys, FIRST: tl.constexpr):
+    """E2M1 codes FIRST .. FIRST + 8 of a block, nearest even, in one uint32."""
+    w = raw_nibble(ys[FIRST])
     for j in tl.static_range(1, 8):
-        w += raw_nibble(ys[I + j]) << (4 * j)
+        w += raw_nibble(ys[FIRST + j]) << (4 * j)
     # raw_nibble's constant, (22 << 23) + 254, at each of the 8 places, modulo 2**32.
     w -= 0xA9EEEEDE
     for j in tl.static_range(8):
-        sign = ys[I + j].to(tl.uint32, bitcast=True) & 0x80000000
+        sign = ys[FIRST + j].to(tl.uint32, bitcast=True) & 0x80000000
         w |= sign >> (28 - 4 * j)
     return w
 
@@ -137,7 +137,7 @@ def quad(y0, y1, y2, y3, FMT: tl.constexpr):
 
     E2M3(x) is E4M3(x * 2**-6) and E3M2(x) is E5M2(x * 2**-12) without the upper exponent bits.
     """
-    LIMIT: tl.constexpr = largest_of(FMT) * 2.0 ** -extra_of(FMT)
+    LIMIT: tl.constexpr = largest_of(FMT) * power_of_two(-extra_of(FMT))
     y = tl.clamp(tl.join(tl.join(y0, y2), tl.join(y1, y3)), -LIMIT, LIMIT)
     if FMT == "e2m3" or FMT == "e4m3":
         f = y.to(tl.float8e4nv)
@@ -164,9 +164,9 @@ def stochastic_code(y, word, FMT: tl.constexpr):
     MB: tl.constexpr = mantissa_bits_of(FMT)
     DROP: tl.constexpr = 23 - MB
     BIAS: tl.constexpr = bias_of(FMT)
-    SIGN: tl.constexpr = 3 if FMT == "e2m1" else (7 if FMT == "e4m3" or FMT == "e5m2" else 5)
-    MIN_NORMAL: tl.constexpr = 2.0 ** (1 - BIAS)
-    TO_FIXED: tl.constexpr = 2.0 ** (DROP + BIAS + MB - 1)
+    SIGN: tl.constexpr = bits_of(FMT) - 1
+    MIN_NORMAL: tl.constexpr = power_of_two(1 - BIAS)
+    TO_FIXED: tl.constexpr = power_of_two(DROP + BIAS + MB - 1)
     u = y.to(tl.uint32, bitcast=True)
     a = tl.minimum(tl.abs(y), largest_of(FMT))
     add = (word >> (32 - DROP)).to(tl.int32)

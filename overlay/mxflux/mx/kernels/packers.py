@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: PLR1714, RUF005, PLR0915 - Triton's language has no `in`, no unpacking into tuples, and
+# a kernel is one function
 """Triton packers: one program packs a tile of x along its rows, its columns, or both.
 
 One thread owns whole blocks. Along rows it loads 4 x 8 neighbours; along columns, one value of each
@@ -16,6 +18,7 @@ import triton
 import triton.language as tl
 
 from mxflux.mx.kernels.elements import (
+    bits_of,
     block_maximum,
     eight_nibbles,
     extra_of,
@@ -52,12 +55,14 @@ def _scale_at(r, g, K, LAYOUT: tl.constexpr):
 
 
 @triton.jit
-def _four_codes(ys, rng_ptr, index, I: tl.constexpr, FMT: tl.constexpr, STREAM: tl.constexpr):
-    """Codes I .. I + 4 of a block, rounded stochastically; index: Philox counter of the block."""
-    r0, r1, r2, r3 = random_words(rng_ptr, index + I // 4, STREAM)
-    SHIFT: tl.constexpr = 4 if FMT == "e2m1" else (6 if FMT == "e2m3" or FMT == "e3m2" else 8)
-    low = stochastic_code(ys[I], r0, FMT) | (stochastic_code(ys[I + 1], r1, FMT) << SHIFT)
-    high = stochastic_code(ys[I + 2], r2, FMT) | (stochastic_code(ys[I + 3], r3, FMT) << SHIFT)
+def _four_codes(ys, rng_ptr, index, FIRST: tl.constexpr, FMT: tl.constexpr, STREAM: tl.constexpr):
+    """Codes FIRST .. FIRST + 4 of a block, stochastic; index: Philox counter of the block."""
+    r0, r1, r2, r3 = random_words(rng_ptr, index + FIRST // 4, STREAM)
+    SHIFT: tl.constexpr = bits_of(FMT)
+    low = stochastic_code(ys[FIRST], r0, FMT) | (stochastic_code(ys[FIRST + 1], r1, FMT) << SHIFT)
+    high = stochastic_code(ys[FIRST + 2], r2, FMT) | (
+        stochastic_code(ys[FIRST + 3], r3, FMT) << SHIFT
+    )
     return low | (high << 2 * SHIFT)
 
 
@@ -207,7 +212,7 @@ def _load(at, mask, EVEN: tl.constexpr):
 
 @triton.jit
 def _offset(index, stride, WIDE: tl.constexpr):
-    """index * stride, in 64 bits only if WIDE: the host knows whether a tile spans 2**31 elements."""
+    """index * stride, in 64 bits if WIDE: the host knows when a tile spans 2**31 elements."""
     return index.to(tl.int64) * stride if WIDE else index * stride
 
 

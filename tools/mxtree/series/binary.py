@@ -4,8 +4,15 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mxtree.series.lines import Lines
+
+_HALF = re.compile(rb"(literal|delta) (\d{1,12})")
 
 
 class BadDeltaError(ValueError):
@@ -23,6 +30,35 @@ class BinaryHunk:
     def apply(self, old: bytes) -> bytes:
         """Return the new content. Raises `BadDeltaError` when the delta is not one of ``old``."""
         return apply_delta(old, self.data) if self.is_delta else self.data
+
+
+def read_binary(lines: Lines) -> BinaryHunk:
+    """Read both halves of the binary patch that comes next, and return the forward one.
+
+    Raises `UnusualDiffError` when it is malformed.
+    """
+    forward = _read_half(lines)
+    if lines.peek().startswith((b"literal ", b"delta ")):
+        _read_half(lines)
+    return forward
+
+
+def _read_half(lines: Lines) -> BinaryHunk:
+    line, match = lines.number, _HALF.fullmatch(lines.peek())
+    if match is None:
+        raise lines.unusual("neither literal nor delta")
+    lines.at += 1
+    start = lines.at
+    while lines.peek():
+        lines.at += 1
+    if lines.is_at_end:
+        raise lines.unusual("no blank line behind the binary hunk")
+    try:
+        data = decode_lines(lines.all[start : lines.at], int(match[2]))
+    except BadDeltaError as error:
+        raise lines.unusual(str(error)) from error
+    lines.at += 1
+    return BinaryHunk(line, match[1] == b"delta", data)
 
 
 def decode_lines(lines: list[bytes], size: int) -> bytes:

@@ -12,39 +12,36 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mxtree.series.binary import BadDeltaError, BinaryHunk, decode_lines
+from mxtree.series.binary import BinaryHunk, read_binary
+from mxtree.series.hunk import HUNK_START, Hunk, read_hunk
+from mxtree.series.lines import DamagedDiffError, Lines, UnusualDiffError
 from mxtree.series.quoting import unquote
 
-_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: |$)")
+__all__ = [
+    "Change",
+    "DamagedDiffError",
+    "FilePatch",
+    "Hunk",
+    "UnusualDiffError",
+    "junk_lines",
+    "parse_diff",
+]
+
 _INDEX = re.compile(rb"([0-9a-f]{7,40})\.\.([0-9a-f]{7,40})(?: ([0-7]{6}))?")
-_BINARY = re.compile(rb"(literal|delta) (\d{1,12})")
 _MODES = {b"100644": 0o100644, b"100755": 0o100755, b"120000": 0o120000}
 _EXTENDED = (
     *(b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode "),
     *(b"copy from ", b"copy to ", b"rename from ", b"rename to "),
     *(b"similarity index ", b"dissimilarity index ", b"index "),
 )
+_SECTION = b"diff --git "
 _PATCH_LIKE = (
     *(b"@@ -", b"--- ", b"+++ ", b"diff -", b"Index: "),
     *(b"GIT binary patch", b"Binary files ", b"Files "),
 )
-_NO_NEWLINE = b"\\ No newline at end of file"
 
 SYMLINK = 0o120000
 NULL_ID = b"0" * 40
-
-
-class UnusualDiffError(ValueError):
-    """A diff that this parser leaves to git; ``line`` is the line of the patch file."""
-
-    def __init__(self, reason: str, line: int) -> None:
-        super().__init__(f"line {line}: {reason}")
-        self.reason = reason
-        self.line = line
-
-
-class DamagedDiffError(UnusualDiffError):
-    """A diff that git would apply in part, without a word: refused, whatever git says."""
 
 
 class Change(StrEnum):
@@ -55,23 +52,6 @@ class Change(StrEnum):
     DELETE = "delete"
     RENAME = "rename"
     COPY = "copy"
-
-
-@dataclass(frozen=True, slots=True)
-class Hunk:
-    """One text hunk; ``old`` and ``new`` are lines with their line ends.
-
-    ``leading`` and ``trailing`` count the context lines around the outermost changes.
-    """
-
-    line: int
-    header: bytes
-    old_start: int
-    new_start: int
-    old: list[bytes]
-    new: list[bytes]
-    leading: int
-    trailing: int
 
 
 @dataclass(slots=True)
@@ -104,82 +84,84 @@ def parse_diff(diff: bytes, first_line: int = 1) -> list[FilePatch]:
     return _Parser(diff, first_line).parse()
 
 
+def junk_lines(diff: bytes, first_line: int = 1) -> list[int]:
+    """Return the lines that are part of no section, which git passes over.
+
+    Raises `UnusualDiffError` as `parse_diff` does.
+    """
+    parser = _Parser(diff, first_line)
+    parser.parse()
+    return parser.junk
+
+
 class _Parser:
     def __init__(self, diff: bytes, first_line: int) -> None:
-        self._lines = diff.split(b"\n")
-        if self._lines.pop():
-            raise UnusualDiffError("no newline at the end", first_line + len(self._lines))
-        self._at = 0
-        self._first = first_line
+        self._lines = Lines(diff, first_line)
+        self.junk: list[int] = []
 
     def parse(self) -> list[FilePatch]:
-        sections = []
-        while self._at < len(self._lines):
-            line = self._lines[self._at]
-            if line.startswith(b"diff --git "):
+        sections, lines = [], self._lines
+        while not lines.is_at_end:
+            line = lines.peek()
+            if line.startswith(_SECTION):
                 sections.append(self._section())
             elif line.startswith(_PATCH_LIKE):
-                raise self._unusual("text that git may read as a patch")
+                raise lines.unusual("text that git may read as a patch")
             else:
-                self._at += 1
+                self.junk.append(lines.number)
+                lines.at += 1
         return sections
 
-    def _unusual(self, reason: str) -> UnusualDiffError:
-        return UnusualDiffError(reason, self._first + self._at)
-
-    def _peek(self) -> bytes:
-        return self._lines[self._at] if self._at < len(self._lines) else b""
-
     def _section(self) -> FilePatch:
-        line, names = self._first + self._at, self._lines[self._at][len(b"diff --git ") :]
-        self._at += 1
+        line, names = self._lines.number, self._lines.peek()[len(_SECTION) :]
+        self._lines.at += 1
         extended = self._extended()
         old, new = self._file_lines()
         patch = self._identify(line, names, extended, (old, new))
-        if self._peek() == b"GIT binary patch":
-            self._at += 1
-            patch.binary = self._binary()
-        while self._peek().startswith(b"@@ -"):
-            patch.hunks.append(self._hunk())
+        if self._lines.peek() == b"GIT binary patch":
+            self._lines.at += 1
+            patch.binary = read_binary(self._lines)
+        while self._lines.peek().startswith(HUNK_START):
+            patch.hunks.append(read_hunk(self._lines))
         self._check_end(patch, has_names=old is not None)
         return patch
 
     def _check_end(self, patch: FilePatch, *, has_names: bool) -> None:
         if bool(patch.hunks) != has_names or (patch.hunks and patch.binary):
-            raise self._unusual("hunks and file names do not go together")
+            raise self._lines.unusual("hunks and file names do not go together")
         says_something = patch.hunks or patch.binary or patch.new_mode is not None
         if patch.change is Change.MODIFY and not says_something:
-            raise self._unusual("the section changes nothing")
-        rest = self._peek()
+            raise self._lines.unusual("the section changes nothing")
+        rest = self._lines.peek()
         if patch.hunks and rest[:1] in {b" ", b"+", b"-"} and rest != b"-- ":
             reason = "the hunk above is longer than its header says: git would drop the rest"
-            raise DamagedDiffError(reason, self._first + self._at)
+            raise DamagedDiffError(reason, self._lines.number)
 
     def _extended(self) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
         while True:
-            line = self._peek()
+            line = self._lines.peek()
             key = next((key for key in _EXTENDED if line.startswith(key)), None)
             if key is None:
                 return found
             if key in found:
-                raise self._unusual(f"a second {key.decode().strip()!r} line")
+                raise self._lines.unusual(f"a second {key.decode().strip()!r} line")
             found[key] = line[len(key) :]
-            self._at += 1
+            self._lines.at += 1
 
     def _file_lines(self) -> tuple[bytes | None, bytes | None]:
         """Return the names in the lines `--- a/x` and `+++ b/x`, b"" for /dev/null."""
         names: list[bytes] = []
         for mark, prefix in ((b"--- ", b"a/"), (b"+++ ", b"b/")):
-            line = self._peek()
+            line = self._lines.peek()
             if not line.startswith(mark):
                 break
             names.append(self._file_name(line[len(mark) :], prefix))
-            self._at += 1
+            self._lines.at += 1
         if not names:
             return None, None
         if len(names) != 2:
-            raise self._unusual("no +++ line")
+            raise self._lines.unusual("no +++ line")
         return names[0], names[1]
 
     def _file_name(self, text: bytes, prefix: bytes) -> bytes:
@@ -189,7 +171,7 @@ class _Parser:
             return b""
         # git writes a tab behind a name with a space in it, so that `patch` sees where it ends.
         if not name.startswith(prefix) or tail.strip(b"\t") or (quoted is None and b"\r" in name):
-            raise self._unusual("a file name that git does not write")
+            raise self._lines.unusual("a file name that git does not write")
         return name[len(prefix) :]
 
     def _identify(
@@ -209,7 +191,7 @@ class _Parser:
         old, new = _header_names(names, pair) or (b"", b"")
         expected = (b"" if change is Change.ADD else old, b"" if change is Change.DELETE else new)
         if not old or not new or files not in {(None, None), expected}:
-            raise self._unusual("the file names of the section contradict each other")
+            raise self._lines.unusual("the file names of the section contradict each other")
         patch = FilePatch(line, change, old, new)
         self._set_modes(patch, extended)
         return patch
@@ -226,13 +208,13 @@ class _Parser:
             if any(key in extended for key in keys)
         ]
         if len(kinds) > 1 or (b"old mode " in extended) != (b"new mode " in extended):
-            raise self._unusual("extended header lines contradict each other")
+            raise self._lines.unusual("extended header lines contradict each other")
         change = kinds[0] if kinds else Change.MODIFY
         both = {Change.RENAME, Change.COPY}
         if change in both and f"{change} to ".encode() not in extended:
-            raise self._unusual(f"no '{change} to' line")
+            raise self._lines.unusual(f"no '{change} to' line")
         if change in both and f"{change} from ".encode() not in extended:
-            raise self._unusual(f"no '{change} from' line")
+            raise self._lines.unusual(f"no '{change} from' line")
         return change
 
     def _path(self, text: bytes) -> bytes:
@@ -240,14 +222,14 @@ class _Parser:
         if quoted is None:
             return text
         if quoted[1]:
-            raise self._unusual("text behind a quoted path")
+            raise self._lines.unusual("text behind a quoted path")
         return quoted[0]
 
     def _set_modes(self, patch: FilePatch, extended: dict[bytes, bytes]) -> None:
         if b"index " in extended:
             match = _INDEX.fullmatch(extended[b"index "])
             if match is None:
-                raise self._unusual("malformed index line")
+                raise self._lines.unusual("malformed index line")
             patch.old_id, patch.new_id = match[1], match[2]
             if match[3] is not None:
                 patch.old_mode = self._mode(match[3])
@@ -261,82 +243,8 @@ class _Parser:
     def _mode(self, text: bytes) -> int:
         mode = _MODES.get(text)
         if mode is None:
-            raise self._unusual(f"mode {text.decode('ascii', 'replace')}")
+            raise self._lines.unusual(f"mode {text.decode('ascii', 'replace')}")
         return mode
-
-    def _hunk(self) -> Hunk:
-        header, line = self._peek(), self._first + self._at
-        match = _HUNK.match(header)
-        if match is None:
-            raise self._unusual("malformed hunk header")
-        self._at += 1
-        old_start, new_start = int(match[1]), int(match[3])
-        counts = [1 if n is None else int(n) for n in (match[2], match[4])]
-        old, new, leading, trailing = self._hunk_lines(counts[0], counts[1])
-        return Hunk(line, header, old_start, new_start, old, new, leading, trailing)
-
-    def _hunk_lines(self, n_old: int, n_new: int) -> tuple[list[bytes], list[bytes], int, int]:
-        old: list[bytes] = []
-        new: list[bytes] = []
-        leading = trailing = 0
-        changed = False
-        lines, at = self._lines, self._at
-        end = len(lines)
-        while len(old) < n_old or len(new) < n_new:
-            text = lines[at] if at < end else b"?"
-            kind, body = text[:1], text[1:] + b"\n"
-            at += 1
-            if kind in {b" ", b""}:
-                old.append(body)
-                new.append(body)
-                trailing += 1
-                leading += not changed
-            elif kind in {b"-", b"+"}:
-                (old if kind == b"-" else new).append(body)
-                changed, trailing = True, 0
-            else:
-                self._at = at - 1
-                raise self._unusual("the hunk is shorter than its header says")
-            if at < end and lines[at][:1] == b"\\":
-                self._at = at
-                self._cut_newline(kind, old if kind != b"+" else new, new)
-                at += 1
-        self._at = at
-        short = [line for side in (old, new) for line in side[:-1] if not line.endswith(b"\n")]
-        if len(old) != n_old or len(new) != n_new or not changed or short:
-            raise self._unusual("the hunk does not have the lines that its header says")
-        return old, new, leading, trailing
-
-    def _cut_newline(self, kind: bytes, side: list[bytes], new: list[bytes]) -> None:
-        if self._peek() != _NO_NEWLINE:
-            raise self._unusual("a line that is no part of a hunk")
-        side[-1] = side[-1][:-1]
-        if kind in {b" ", b""}:
-            new[-1] = side[-1]
-
-    def _binary(self) -> BinaryHunk:
-        forward = self._binary_half()
-        if self._peek().startswith((b"literal ", b"delta ")):
-            self._binary_half()
-        return forward
-
-    def _binary_half(self) -> BinaryHunk:
-        line = self._first + self._at
-        match = _BINARY.fullmatch(self._peek())
-        if match is None:
-            raise self._unusual("neither literal nor delta")
-        self._at += 1
-        start = self._at
-        while self._peek():
-            self._at += 1
-        if self._at == len(self._lines):
-            raise self._unusual("no blank line behind the binary hunk")
-        try:
-            data = decode_lines(self._lines[start : self._at], int(match[2]))
-        except BadDeltaError as error:
-            raise self._unusual(str(error)) from error
-        self._at += 1
-        return BinaryHunk(line, match[1] == b"delta", data)
 
 
 def _header_names(text: bytes, pair: tuple[bytes, bytes] | None) -> tuple[bytes, bytes] | None:

@@ -24,6 +24,8 @@ MESSAGE_END = re.compile(rb"^(?:diff -|Index: |--- [^ \t\r\n]|---[ \t\r]*$)", re
 #: A first body line that git takes for a header, and so out of the message.
 IN_BODY_HEADER = re.compile(rb"(?:(?:from|subject|date):\s|>?from\s|\[patch\]\s)", re.IGNORECASE)
 
+_QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
+
 _MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _DATE = re.compile(
     rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (\d{1,2}) ([A-Z][a-z]{2}) (\d{4}) "
@@ -74,12 +76,15 @@ def parse_mail(raw: bytes) -> Mail | None:
     end = MESSAGE_END.search(raw, head_end)
     body_end = end.start() if end else len(raw)
     body = _body(raw[head_end:body_end])
+    diff = raw[body_end:]
+    if _QUOTED_FROM.search(diff):
+        return None
     if not author or not subject or subject != subject.strip(b" \t\n") or body is None:
         return None
     return Mail(
         author=author,
         message=strip_space(subject + b"\n\n" + body),
-        diff=raw[body_end:],
+        diff=diff,
         diff_line=1 + raw.count(b"\n", 0, body_end),
     )
 
@@ -109,7 +114,7 @@ def _is_plain(headers: dict[bytes, bytes]) -> bool:
 
 def _body(body: bytes) -> bytes | None:
     """Return the message body without mboxrd quoting, or None when git would not take it as is."""
-    text = re.sub(rb"^>(>*From )", rb"\1", body, flags=re.MULTILINE)
+    text = _QUOTED_FROM.sub(rb"\1", body)
     if IN_BODY_HEADER.match(text.lstrip(b"\n")):
         return None
     return text if is_utf8(text) else None

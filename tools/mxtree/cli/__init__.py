@@ -23,7 +23,6 @@ COMMANDS = (
     "new",
     "rebase",
     "report",
-    "lint",
     "doctor",
 )
 

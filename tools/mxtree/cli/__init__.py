@@ -19,6 +19,7 @@ COMMANDS = (
     "install",
     "wheel",
     "test",
+    "lint",
     "export",
     "new",
     "rebase",

@@ -9,15 +9,13 @@ from typing import NamedTuple
 #: Why, whence, where upstream stands, what it touches, what proves it.
 REQUIRED = ("Description", "Origin", "Upstream-Status", "Changes", "Proven-By")
 
-#: Fields that may be given; the first five are those of DEP-3 that say more than the required ones.
-OPTIONAL = (
-    *("Bug", "Forwarded", "Applied-Upstream", "Last-Update", "Reviewed-by"),
-    *("Acked-by", "Tested-by", "Co-authored-by", "Signed-off-by"),
-)
+#: Fields whose value is one person; each may stand more than once.
+PEOPLE = ("Reviewed-by", "Acked-by", "Tested-by", "Co-authored-by", "Signed-off-by")
 
-#: Fields that may stand more than once, one person each.
-REPEATABLE = frozenset({"Bug", "Reviewed-by", "Acked-by", "Tested-by"})
-REPEATABLE |= {"Co-authored-by", "Signed-off-by"}
+#: Fields that may be given: those of DEP-3 that say more than the required ones, and people.
+OPTIONAL = ("Bug", "Forwarded", "Applied-Upstream", "Last-Update", *PEOPLE)
+
+REPEATABLE = frozenset({"Bug", *PEOPLE})
 
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]*):(?:[ \t]+(.*))?")
 

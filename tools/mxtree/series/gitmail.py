@@ -11,11 +11,12 @@ from mxtree.git import GitError, git
 from mxtree.series.mail import Mail, strip_space
 
 
-def read_with_git(raw: bytes, path: Path) -> Mail:
+def read_with_git(raw: bytes, path: Path, *, scissors: bool = False) -> Mail:
     """Return what `git mailsplit` and `git mailinfo` make of one patch file.
 
-    ``author`` carries the date as written, for display only. Raises `FatalError` naming ``path``
-    when the file is not exactly one mail with an author and a subject.
+    With ``scissors``, as for a user who has mailinfo.scissors set. ``author`` carries the date as
+    written, for display only. Raises `FatalError` naming ``path`` when the file is not exactly one
+    mail with an author and a subject.
     """
     with tempfile.TemporaryDirectory(prefix="mxtree-mail-") as folder:
         where = Path(folder)
@@ -29,12 +30,12 @@ def read_with_git(raw: bytes, path: Path) -> Mail:
                 f"{path} holds {count} mails; a patch file is one mail",
                 hint="put each into a file of its own, and name each in series",
             )
-        return _read_one(path, where)
+        return _read_one(path, where, "--scissors" if scissors else "--no-scissors")
 
 
-def _read_one(path: Path, where: Path) -> Mail:
+def _read_one(path: Path, where: Path, scissors: str) -> Mail:
     mail, message, diff = where / "0001", where / "message", where / "diff"
-    options = ("-k", "-u", "--encoding=UTF-8", "--no-scissors", "--quoted-cr=nowarn")
+    options = ("-k", "-u", "--encoding=UTF-8", scissors, "--quoted-cr=nowarn")
     try:
         info = git("mailinfo", *options, message, diff, stdin=mail.read_bytes())
     except GitError as error:

@@ -24,6 +24,7 @@ COMMANDS = (
     "new",
     "rebase",
     "report",
+    "drift",
     "doctor",
 )
 

@@ -148,7 +148,7 @@ def _ordered(layers: Layers, above: Neighbours, below: Neighbours) -> Layers:
             place = {item: float(i) for i, item in enumerate(fixed)}
             own = {item: float(i) for i, item in enumerate(current[depth])}
             towards = above if is_down else below
-            current[depth].sort(key=lambda i: _mean(towards.get(i, ()), place, own[i]))  # noqa: B023
+            current[depth].sort(key=lambda i: _mean(towards.get(i, ()), place, own[i]))
         crossings = _crossings(current, above)
         if crossings < fewest:
             best, fewest = [list(layer) for layer in current], crossings

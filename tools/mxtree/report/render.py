@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from mxtree import __version__
 from mxtree.report import escape, graph
@@ -28,7 +28,7 @@ def to_json(report: Report) -> str:
 
 def to_html(report: Report) -> str:
     """Return one HTML file that needs no network and no script."""
-    return _environment(is_html=True).get_template("rebase.html.j2").render(_context(report))
+    return _environment().get_template("rebase.html.j2").render(_context(report))
 
 
 def to_markdown(report: Report) -> str:
@@ -36,7 +36,7 @@ def to_markdown(report: Report) -> str:
 
     What is cut of a long range-diff is said in its place.
     """
-    template = _environment(is_html=False).get_template("rebase.md.j2")
+    template = _environment().get_template("rebase.md.j2")
     view = view_of(report)
     bare = template.render(_context(report, view), budget=0)
     return template.render(_context(report, view), budget=_budget(view, len(bare)))
@@ -63,10 +63,10 @@ def _context(report: Report, view: ReportView | None = None) -> dict[str, object
     return {"report": view or view_of(report), "meaning": MEANING, "version": __version__}
 
 
-def _environment(*, is_html: bool) -> Environment:
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("mxtree.report"),
-        autoescape=is_html,
+        autoescape=select_autoescape(("html.j2",), default=False),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

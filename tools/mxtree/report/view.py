@@ -170,5 +170,7 @@ def _matrix(report: Report) -> Matrix:
         titles |= {step.name: step.title for step in steps}
         classes.append({step.name: str(step.outcome or WAITING) for step in steps})
     versions = tuple(story.rebase.new.version for story in report.stories)
-    rows = ((name, title, tuple(c.get(name, "") for c in classes)) for name, title in titles.items())
+    rows = (
+        (name, title, tuple(c.get(name, "") for c in classes)) for name, title in titles.items()
+    )
     return Matrix(versions, tuple(rows))

@@ -63,9 +63,8 @@ def missing(target: Interpreter) -> list[Requirement]:
     only where the environment is ours.
     """
     wanted = requirements.read()
-    names = [requirement.name for requirement in wanted]
-    modules = inspect(target.python, names).modules
-    return [requirement for requirement in wanted if modules[requirement.name] is None]
+    found = inspect(target.python, [requirements.module(item) for item in wanted]).modules
+    return [item for item in wanted if found[requirements.module(item)] is None]
 
 
 def _how(machine: list[Requirement]) -> str:

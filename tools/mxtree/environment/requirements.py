@@ -10,6 +10,9 @@ from packaging.requirements import Requirement
 #: Packages that belong to the machine: in an existing environment they are never touched.
 MACHINE_OWNED = frozenset({"torch", "triton"})
 
+# Where the module is not called as its distribution.
+_MODULES = {"pyyaml": "yaml"}
+
 FILE = resources.files("mxtree.environment") / "requirements.txt"
 
 
@@ -17,3 +20,8 @@ def read() -> list[Requirement]:
     """Return the requirements in the order of the file."""
     lines = (line.split("#", 1)[0].strip() for line in FILE.read_text("utf-8").splitlines())
     return [Requirement(line) for line in lines if line]
+
+
+def module(requirement: Requirement) -> str:
+    """Return the module whose presence shows that ``requirement`` is there."""
+    return _MODULES.get(requirement.name, requirement.name)

@@ -41,7 +41,8 @@ def rows(python: Path, tree_digest: str | None) -> list[Row]:
 
     ``tree_digest`` is that of the tree which should be installed, None when there is no tree.
     """
-    target = inspect(python, [r.name for r in requirements.read()] + ["aiter"])
+    wanted = requirements.read()
+    target = inspect(python, [*map(requirements.module, wanted), "aiter"])
     facts = _ask_torch(python) if target.modules["torch"] else {}
     architectures = [item["arch"] for item in facts.get("gpus", [])] or gpu.from_drivers()
     return [
@@ -77,7 +78,8 @@ def _torch(target: Interpreter, facts: dict[str, Any]) -> Row:
 
 
 def _packages(target: Interpreter) -> Row:
-    lacking = [str(r) for r in requirements.read() if target.modules[r.name] is None]
+    wanted = requirements.read()
+    lacking = [str(r) for r in wanted if target.modules[requirements.module(r)] is None]
     if lacking:
         fix = f"mxtree install --python {target.python} --with-deps (not torch and triton)"
         return missing("packages", ", ".join(lacking), fix)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mxflux.te.support import plan_in_use
+from mxflux.te.tree import require_patches
 
 if TYPE_CHECKING:
     from transformer_engine.pytorch.quantized_tensor import Quantizer
@@ -22,10 +23,12 @@ def make_quantizer(recipe: Any, role: Any = None) -> Quantizer:
     makes quantizers for slots that it does not use unless told to (the output of a linear, all of
     attention); those get one that refuses to quantize.
 
-    Raises RuntimeError if the recipe cannot run here, NotImplementedError for a GroupedLinear.
+    Raises RuntimeError if the recipe cannot run here or TE lacks patches that it relies on,
+    NotImplementedError for a GroupedLinear.
     """
     from mxflux.te.quantizer import MXQuantizer, RefusingQuantizer
 
+    require_patches()
     plan = plan_in_use(recipe)
     module_type, tensor_type, name = _slot(role)
     if module_type == "grouped_linear":

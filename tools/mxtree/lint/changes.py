@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 _SYMBOL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
-def touched_files(patch: Patch) -> dict[str, bool]:
-    """Return the paths that the patch touches, and whether each exists afterwards."""
+def touched_files(patch: Patch) -> dict[str, bool] | None:
+    """Return the paths that the patch touches, and whether each exists afterwards.
+
+    None when only git can read the diff.
+    """
     if patch.mail is None:
-        return {}
+        return None
     try:
         sections = parse_diff(patch.mail.diff, patch.mail.diff_line)
     except UnusualDiffError:
-        return {}
+        return None
     found = {}
     for section in sections:
         for path in section.paths:
@@ -58,6 +61,8 @@ def file_of(symbol: str, paths: Iterable[str]) -> str | None:
 def check_changes(patch: Patch) -> Iterator[Problem]:
     """Yield malformed symbols, symbols outside the diff, and files that no symbol names."""
     files = touched_files(patch)
+    if files is None:
+        return
     named = set()
     fields = [field for field in located_fields(patch) if field.name == "Changes"]
     for field in fields:

@@ -37,9 +37,15 @@ class Base(NamedTuple):
 def find_base(upstreams: Upstreams, found: SeriesAt) -> Base | None:
     """Return the release of a series when the cache has it; fetch nothing."""
     release = upstreams.get(found.upstream).release(found.version)
-    repo = repository_path(found.upstream)
-    known = find(repo, f"refs/mxtree/index/{release.sha256}") if repo.is_dir() else None
-    return Base(repo, known[0]) if known is not None else None
+    places = (
+        (repository_path(found.upstream), f"refs/mxtree/index/{release.sha256}"),
+        (repository_path(found.upstream, "-from-git"), f"refs/mxtree/git/{release.commit}"),
+    )
+    for repo, ref in places:
+        known = find(repo, ref)
+        if known is not None:
+            return Base(repo, known[0])
+    return None
 
 
 def check_against(base: Base, found: SeriesAt) -> Iterator[Problem]:
@@ -77,7 +83,7 @@ def _check_bytes(base: Base, applied: Sequence[Applied]) -> Iterator[Problem]:
 
 def _check_symbols(base: Base, applied: Sequence[Applied]) -> Iterator[Problem]:
     for item in applied:
-        files = touched_files(item.patch)
+        files = touched_files(item.patch) or {}
         defined: dict[str, frozenset[str] | None] = {}
         for field in located_fields(item.patch):
             for symbol in split_list(field.value) if field.name == "Changes" else ():

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import megatron.core
 import pytest
 from megatron.core import fp4_utils
+from megatron.core.enums import Fp4Recipe
 from megatron.training.config.instantiate_utils import instantiate
 from support import megatron_config, ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECIPES = ["nvfp4", "mxfp4", "custom"]
 MXFP4 = {"fp4": "e2m1", "fp4_recipe": "mxfp4"}
 NATIVE = {**MXFP4, "fp4_use_native_te_autocast": True}
 
@@ -26,22 +26,21 @@ NATIVE = {**MXFP4, "fp4_use_native_te_autocast": True}
 
 
 @pytest.mark.control("DID NOT RAISE")
-@pytest.mark.parametrize("recipe", [None, "", "mxfp6", "MXFP4"])
+@pytest.mark.parametrize("recipe", [None, "", "mxfp6", "NVFP4"])
 def test_fp4_needs_a_known_recipe(recipe: str | None) -> None:
     """An absent recipe would otherwise surface in the first forward, or never."""
-    with pytest.raises(
-        ValueError, match=r"fp4='e2m1' needs an fp4_recipe out of \['nvfp4'"
-    ) as error:
+    names = [known.value for known in Fp4Recipe]
+    with pytest.raises(ValueError, match="fp4='e2m1' needs an fp4_recipe out of") as error:
         megatron_config.direct(fp4="e2m1", fp4_recipe=recipe)
-    assert f"{RECIPES}, got {recipe!r}." in str(error.value)
+    assert str(error.value).endswith(f"{names}, got {recipe!r}.")
 
 
 @pytest.mark.control("DID NOT RAISE")
 def test_recipe_name_as_format() -> None:
-    """fp4='mxfp4' alone would run the default recipe, NVFP4."""
-    with pytest.raises(ValueError, match="fp4='mxfp4' names a recipe, but fp4_recipe='nvfp4'"):
-        megatron_config.direct(fp4="mxfp4")
-    assert megatron_config.direct(fp4="mxfp4", fp4_recipe="mxfp4").fp4_recipe == "mxfp4"
+    """fp4='custom' (or 'mxfp4') alone would run the default recipe, NVFP4."""
+    with pytest.raises(ValueError, match="fp4='custom' names a recipe, but fp4_recipe='nvfp4'"):
+        megatron_config.direct(fp4="custom")
+    assert megatron_config.direct(fp4="nvfp4").fp4_recipe == "nvfp4"
 
 
 @pytest.mark.control("DID NOT RAISE")
@@ -93,14 +92,21 @@ def through_command_line(_folder: Path, patch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     "through", [through_dataclass, through_container, through_yaml_cfg, through_command_line]
 )
-def test_settings_arrive(
+def test_flag_arrives(
     through: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recipe and flag arrive in the config."""
+    """Flag and recipe arrive in the config."""
     config = through(tmp_path, monkeypatch)
     assert config.fp4 == "e2m1"
     assert config.fp4_recipe == "mxfp4"
     assert config.fp4_use_native_te_autocast is True
+
+
+@pytest.mark.control("SystemExit: 2")
+def test_recipe_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choices of --fp4-recipe include mxfp4."""
+    args = megatron_config.parse(monkeypatch, "--fp4-format=e2m1", "--fp4-recipe=mxfp4")
+    assert megatron_config.from_arguments(args).fp4_recipe == "mxfp4"
 
 
 def test_yaml_cfg_written_for_stock_loads(tmp_path: Path) -> None:
@@ -168,24 +174,24 @@ def outcomes() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("scenario", "contexts"),
-    [
-        ("nvfp4", "te True nvfp4 fp8_dpa=False, te True nvfp4 fp8_dpa=False"),
-        ("no fp4", ""),
-        pytest.param(
-            "mxfp4",
-            "te True mxfp4, te True mxfp4",
-            marks=pytest.mark.control("NVFP4BlockScaling and custom are the only supported"),
-        ),
-        pytest.param(
-            "native flag",
-            "te True mxfp4, te True mxfp4",
-            marks=pytest.mark.control("unexpected keyword argument 'fp4_use_native_te_autocast'"),
-        ),
-    ],
+    [("nvfp4", "te True nvfp4 fp8_dpa=False, te True nvfp4 fp8_dpa=False"), ("no fp4", "")],
 )
-def test_te_context(outcomes: dict[str, str], scenario: str, contexts: str) -> None:
-    """One context per layer, of the recipe asked for."""
+def test_stock_contexts_stay(outcomes: dict[str, str], scenario: str, contexts: str) -> None:
+    """One context per layer with FP4, none without."""
     assert outcomes[scenario] == contexts
+
+
+@pytest.mark.control("NVFP4BlockScaling and custom are the only supported")
+def test_mxfp4_context(outcomes: dict[str, str]) -> None:
+    """One context per layer, with the recipe of Transformer Engine."""
+    assert outcomes["mxfp4"] == "te True mxfp4, te True mxfp4"
+
+
+@pytest.mark.control("unexpected keyword argument 'fp4_use_native_te_autocast'")
+@pytest.mark.parametrize("scenario", ["native flag", "provider, native flag"])
+def test_native_flag(outcomes: dict[str, str], scenario: str) -> None:
+    """Transformer Engine's autocast runs, also where a provider is registered."""
+    assert outcomes[scenario] == "te True mxfp4, te True mxfp4"
 
 
 @pytest.mark.control("has no hook for an FP4 context provider")
@@ -212,10 +218,11 @@ def test_provider(outcomes: dict[str, str], scenario: str, contexts: str) -> Non
     assert outcomes[scenario] == contexts
 
 
-@pytest.mark.control("unexpected keyword argument 'fp4_use_native_te_autocast'")
-def test_native_flag_beats_the_provider(outcomes: dict[str, str]) -> None:
-    """With the flag a registered provider is never asked."""
-    assert outcomes["provider, native flag"] == "te True mxfp4, te True mxfp4"
+@pytest.mark.control(" in ''")
+def test_captured_graphs_refuse_the_provider(outcomes: dict[str, str]) -> None:
+    """A graph captured by Transformer Engine runs Transformer Engine's autocast."""
+    error = outcomes["provider, graphs"]
+    assert "ValueError: cuda_graph_impl='transformer_engine' captures" in error
 
 
 def test_provider_leaves_the_rest_alone(outcomes: dict[str, str]) -> None:
@@ -224,7 +231,7 @@ def test_provider_leaves_the_rest_alone(outcomes: dict[str, str]) -> None:
     assert outcomes["provider, init"] == "te init True nvfp4 fp8_dpa=False"
 
 
-@pytest.mark.control(r" in ('ValueError: NVFP4BlockScaling and custom are the only|'')")
+@pytest.mark.control(" in 'ValueError: NVFP4BlockScaling and custom are the only")
 @pytest.mark.parametrize(
     ("scenario", "message"),
     [
@@ -232,7 +239,6 @@ def test_provider_leaves_the_rest_alone(outcomes: dict[str, str]) -> None:
         ("te without mxfp4", "Transformer Engine 2.18.0 (/fake/transformer_engine/__init__.py)"),
         ("te without mxfp4", "put one of them first on PYTHONPATH"),
         ("fp8 attention", "ValueError: fp8_dot_product_attention is not supported with fp4_recipe"),
-        ("provider, graphs", "ValueError: cuda_graph_impl='transformer_engine' captures"),
     ],
 )
 def test_missing_pieces_are_errors(outcomes: dict[str, str], scenario: str, message: str) -> None:

@@ -84,6 +84,20 @@ def test_delayed_weight_gradient_reaches_main_grad() -> None:
     assert_close(linear.weight.main_grad.double(), expected, rtol=1e-6, atol=1e-5)
 
 
+class WritingQuantizer(ExactQuantizer):
+    """One whose weight gradient GEMM writes into `out` itself."""
+
+    qgemm_writes_out = True
+
+    def qgemm(self, *args: Any, out: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
+        accumulate = options.pop("accumulate", None)
+        result = super().qgemm(*args, **options)
+        if out is None:
+            return result
+        self.multiplied["written"] += 1
+        return out.add_(result) if accumulate else out.copy_(result)
+
+
 class Operands:
     """W and X of a forward GEMM, or X and dY of a weight gradient, quantized by one factory."""
 
@@ -129,10 +143,31 @@ def test_an_output_of_another_shape_is_refused(out: torch.Tensor, named: str) ->
 
 
 @pytest.mark.control("DID NOT RAISE")
-def test_an_output_of_another_dtype_is_refused() -> None:
-    out = torch.zeros(N, K, dtype=torch.bfloat16)
-    with pytest.raises(ValueError, match=r"WGRAD.*float32.*bfloat16"):
-        Operands().wgrad(out=out, out_dtype=torch.float32)
+@pytest.mark.parametrize("quantizer", ["returns", "writes"])
+def test_an_output_of_another_dtype_is_refused(quantizer: str) -> None:
+    out, operands = torch.zeros(N, K, dtype=torch.bfloat16), Operands()
+    cls = WritingQuantizer if quantizer == "writes" else ExactQuantizer
+    q = cls("input", operands.factory.quantized, operands.factory.multiplied)
+    with pytest.raises(ValueError, match=r"out_dtype is torch\.float32, out is torch\.bfloat16"):
+        general_gemm(
+            q(operands.x), q(operands.dy), layout="NT", grad=True, out=out, out_dtype=torch.float32
+        )
+    assert not operands.factory.multiplied
+
+
+@pytest.mark.control("DID NOT RAISE")
+def test_a_result_of_another_dtype_than_asked_for_is_refused() -> None:
+    operands, out = Operands(), torch.zeros(N, K)
+    with pytest.MonkeyPatch.context() as patch:
+        exact = ExactQuantizer.qgemm
+
+        def narrow(self: ExactQuantizer, *args: Any, **options: Any) -> torch.Tensor:
+            return exact(self, *args, **options).bfloat16()
+
+        patch.setattr(ExactQuantizer, "qgemm", narrow)
+        with pytest.raises(ValueError, match=r"WGRAD GEMM: qgemm returned .*bfloat16.*float32"):
+            operands.wgrad(out=out)
+    assert not out.any()
 
 
 @pytest.mark.control("DID NOT RAISE")
@@ -175,20 +210,6 @@ def test_an_argument_that_cannot_be_honoured_is_refused(
 def test_a_bias_gradient_is_refused_where_the_path_has_none() -> None:
     with pytest.raises(NotImplementedError, match="bias gradient"):
         Operands().wgrad(bias=torch.zeros(N))
-
-
-class WritingQuantizer(ExactQuantizer):
-    """One whose weight gradient GEMM writes into `out` itself."""
-
-    qgemm_writes_out = True
-
-    def qgemm(self, *args: Any, out: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
-        accumulate = options.pop("accumulate", None)
-        result = super().qgemm(*args, **options)
-        if out is None:
-            return result
-        self.multiplied["written"] += 1
-        return out.add_(result) if accumulate else out.copy_(result)
 
 
 @pytest.mark.control("out was not used")

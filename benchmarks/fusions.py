@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused kernels against the byte floor, eager PyTorch, torch.compile and Liger, on one GPU, in one table.
+"""The fused kernels against the byte floor, eager, torch.compile and Liger, in one table.
 
-    python benchmarks/fusions.py --device cuda --out out/fusions            # check, time, write Markdown + JSON
-    python benchmarks/fusions.py --device cuda --tune --out out/fusions     # first time every configuration
+    python benchmarks/fusions.py --device cuda --out out/fusions           # check, time, report
+    python benchmarks/fusions.py --device cuda --tune --out out/fusions    # tune, write the table
 
-Every op is checked against the fp64 chain (outputs, gradients, run-to-run bits, the registered ops' bits) before
-anything is timed. Times are medians of CUDA events, the L2 flushed before each call; backward is what
-torch.autograd.grad takes. The floor is the least bytes over the copy bandwidth measured in the same run.
+Every op is checked against the fp64 chain (outputs, gradients, run-to-run bits, the registered ops'
+bits) before anything is timed. Times are medians of CUDA events, the L2 flushed before each call;
+backward is what torch.autograd.grad takes. The floor is the least bytes over the copy bandwidth
+measured in the same run.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ TARGETS = {"forward": 1.15, "backward": 1.25, "small": 1.6, "compile": 2.0, "enq
 
 @dataclass(frozen=True)
 class Op:
-    """One fused op with its unfused chain. run and chain take the differentiable inputs, then the table."""
+    """One fused op with its unfused chain. run and chain take the differentiable inputs, then the
+    table.
+    """
 
     name: str
     run: Any
@@ -83,7 +86,9 @@ class Report:
     skipped: list[str] = field(default_factory=list)
 
 
-def rope_inputs(seq: int, batch: int, heads: int = catalog.HEADS, dim: int = catalog.HEAD_DIM) -> tuple:
+def rope_inputs(
+    seq: int, batch: int, heads: int = catalog.HEADS, dim: int = catalog.HEAD_DIM
+) -> tuple:
     """mixed, q_weight, k_weight and the cos-sin table."""
     mixed = torch.randn(seq, batch, heads, 3 * dim, device=DEVICE, dtype=BF16)
     weights = [1 + 0.1 * torch.randn(dim, device=DEVICE) for _ in range(2)]
@@ -92,7 +97,9 @@ def rope_inputs(seq: int, batch: int, heads: int = catalog.HEADS, dim: int = cat
 
 
 def ln_inputs(seq: int, batch: int, count: int, width: int = catalog.HIDDEN) -> tuple:
-    """count hidden states, then gate, scale, shift (or scale, shift) as chunks of one projection."""
+    """count hidden states, then gate, scale, shift (or scale, shift) as chunks of one
+    projection.
+    """
     hidden = [torch.randn(seq, batch, width, device=DEVICE, dtype=BF16) for _ in range(count)]
     parts = torch.randn(batch, 6 * width, device=DEVICE, dtype=BF16).chunk(6, dim=-1)
     return [*hidden, *parts[: count + 1]], None
@@ -100,18 +107,24 @@ def ln_inputs(seq: int, batch: int, count: int, width: int = catalog.HIDDEN) -> 
 
 def rope_bytes(seq: int, batch: int, tensors: int) -> int:
     """`tensors` [S, B, hidden] bf16 tensors, the rstd of q and k, the table."""
-    return tensors * 2 * seq * batch * catalog.HIDDEN + 8 * seq * batch * catalog.HEADS + 4 * seq * catalog.HEAD_DIM
+    return (
+        tensors * 2 * seq * batch * catalog.HIDDEN
+        + 8 * seq * batch * catalog.HEADS
+        + 4 * seq * catalog.HEAD_DIM
+    )
 
 
 def ln_bytes(seq: int, batch: int, tensors: int, parameters: int) -> int:
-    """`tensors` hidden states, mean and rstd, `parameters` [B, hidden] vectors, all bf16 but the statistics."""
+    """`tensors` hidden states, mean and rstd, `parameters` [B, hidden] vectors, all bf16 but the
+    statistics.
+    """
     return 2 * catalog.HIDDEN * (tensors * seq * batch + parameters * batch) + 8 * seq * batch
 
 
 OPS = (
     Op(
         "norm_rope_qkv",
-        lambda m, qw, kw, table: norm_rope_qkv(m, qw, kw, table),
+        norm_rope_qkv,
         lambda m, qw, kw, table: tuple(
             t.contiguous() for t in reference.norm_rope_qkv(m, qw, kw, table.cos_sin.to(wide(m)))
         ),
@@ -126,7 +139,9 @@ OPS = (
         lambda m, qw, table: (
             reference.norm_rope(m[..., : m.shape[-1] // 3], qw, table.cos_sin.to(wide(m))),
         ),
-        lambda m, qw, table: torch.ops.mxflux.norm_rope(m[..., : m.shape[-1] // 3], qw, table.cos_sin, 1e-6)[:1],
+        lambda m, qw, table: torch.ops.mxflux.norm_rope(
+            m[..., : m.shape[-1] // 3], qw, table.cos_sin, 1e-6
+        )[:1],
         lambda s, b, *a: (rope_inputs(s, b, *a)[0][:2], rope_inputs(s, b, *a)[1]),
         lambda s, b: rope_bytes(s, b, 2),
         lambda s, b: rope_bytes(s, b, 3),
@@ -144,7 +159,9 @@ OPS = (
         "gate_residual_ln_modulate",
         lambda x, y, g, sc, sh, _: gate_residual_ln_modulate(x, y, g, sc, sh),
         lambda x, y, g, sc, sh, _: reference.gate_residual_ln_modulate(x, y, g, sc, sh),
-        lambda x, y, g, sc, sh, _: torch.ops.mxflux.gate_residual_ln_modulate(x, y, g, sc, sh, 1e-6)[:2],
+        lambda x, y, g, sc, sh, _: torch.ops.mxflux.gate_residual_ln_modulate(
+            x, y, g, sc, sh, 1e-6
+        )[:2],
         lambda s, b, *a: ln_inputs(s, b, 2, *a),
         lambda s, b: ln_bytes(s, b, 4, 3),
         lambda s, b: ln_bytes(s, b, 6, 5),
@@ -157,12 +174,16 @@ def wide(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def results_of(run: Any, inputs: list[Tensor], table: Any, grads: list[Tensor] | None = None) -> list[Tensor]:
+def results_of(
+    run: Any, inputs: list[Tensor], table: Any, grads: list[Tensor] | None = None
+) -> list[Tensor]:
     """Outputs, then gradients of the inputs."""
     leaves = [t.detach().requires_grad_() for t in inputs]
     outputs = run(*leaves, table)
     grads = grads or [torch.ones_like(o) for o in outputs]
-    found = torch.autograd.grad(outputs, leaves, [g.to(o.dtype) for g, o in zip(grads, outputs, strict=True)])
+    found = torch.autograd.grad(
+        outputs, leaves, [g.to(o.dtype) for g, o in zip(grads, outputs, strict=True)]
+    )
     return [*(o.detach() for o in outputs), *found]
 
 
@@ -172,7 +193,9 @@ def rms(x: Tensor, truth: Tensor) -> float:
 
 
 def check(op: Op, seq: int, batch: int) -> list[str]:
-    """What is wrong with the op at one shape: accuracy against the bf16 chain, bits from run to run and op to op."""
+    """What is wrong with the op at one shape: accuracy against the bf16 chain, bits from run to run
+    and op to op.
+    """
     torch.manual_seed(seq)
     inputs, table = op.inputs(seq, batch)
     outputs = op.run(*inputs, table)
@@ -185,7 +208,10 @@ def check(op: Op, seq: int, batch: int) -> list[str]:
     problems = []
     for index, (ours, theirs, truth) in enumerate(zip(fused, unfused, exact, strict=True)):
         if not rms(ours, truth) <= rms(theirs, truth):
-            problems.append(f"tensor {index}: error {rms(ours, truth):.3e} above the chain's {rms(theirs, truth):.3e}")
+            ours_off, theirs_off = rms(ours, truth), rms(theirs, truth)
+            problems.append(
+                f"tensor {index}: error {ours_off:.3e} above the chain's {theirs_off:.3e}"
+            )
         if not torch.equal(ours, again[index]):
             problems.append(f"tensor {index}: two runs differ")
         if not torch.equal(ours, opaque[index]):
@@ -214,12 +240,16 @@ def first_line(error: Exception) -> str:
 
 
 def liger(op: Op) -> Any:
-    """Liger's RMSNorm before an eager RoPE, where it is installed; None elsewhere (no peer has the same maths)."""
+    """Liger's RMSNorm before an eager RoPE, where it is installed; None elsewhere (no peer has the
+    same maths).
+    """
     if op.name != "norm_rope_qkv" or importlib.util.find_spec("liger_kernel") is None:
         return None
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
 
-    def run(mixed: Tensor, q_weight: Tensor, k_weight: Tensor, table: RopeTable) -> tuple[Tensor, ...]:
+    def run(
+        mixed: Tensor, q_weight: Tensor, k_weight: Tensor, table: RopeTable
+    ) -> tuple[Tensor, ...]:
         q, k, v = mixed.chunk(3, dim=-1)
         normed = [
             LigerRMSNormFunction.apply(t.contiguous(), w, 1e-6, 0.0, "llama", False)
@@ -250,6 +280,16 @@ def time_both(report: Report, op: Op, name: str, run: Any, seq: int, batch: int)
         )
 
 
+def time_or_skip(report: Report, op: Op, name: str, run: Any, seq: int, batch: int) -> None:
+    """A peer that cannot run here is listed as skipped; ours must run."""
+    try:
+        time_both(report, op, name, run, seq, batch)
+    except RuntimeError as error:
+        if name == "fused":
+            raise
+        report.skipped.append(f"{op.name} {seq}x{batch}: {name}: {first_line(error)}")
+
+
 def implementations(op: Op, seq: int, batch: int, compile_chain: bool) -> dict[str, Any]:
     """Name -> what runs."""
     found = {"fused": op.run, "eager": op.chain}
@@ -265,21 +305,9 @@ def implementations(op: Op, seq: int, batch: int, compile_chain: bool) -> dict[s
 
 
 def measure_enqueue(report: Report) -> None:
-    """Host microseconds a call on small tensors: forward without and with gradients, backward, registered op."""
+    """Host microseconds a call on small tensors: forward, backward, and the registered op."""
     for op in OPS:
-        inputs, table = op.inputs(16, 1)
-        leaves = [t.detach().requires_grad_() for t in inputs]
-        outputs = op.run(*leaves, table)
-        grads = [torch.randn_like(o) for o in outputs]
-        names = {
-            "forward, no grad": lambda: op.run(*inputs, table),
-            "forward, grad": lambda: op.run(*leaves, table),
-            "backward, autograd.grad": lambda: torch.autograd.grad(
-                outputs, leaves, grads, retain_graph=True
-            ),
-            "forward through the registered op, grad": lambda: op.registered(*leaves, table),
-        }
-        for name, call in names.items():
+        for name, call in enqueue_calls(op).items():
             report.enqueue[f"{op.name}: {name}"] = timing.enqueue_time(call)
     x = torch.randn(64, device=DEVICE, requires_grad=True)
     y, g = x * 2, torch.ones(64, device=DEVICE)
@@ -288,47 +316,94 @@ def measure_enqueue(report: Report) -> None:
     )
 
 
+def enqueue_calls(op: Op) -> dict[str, Any]:
+    """What the host time of one op is made of."""
+    inputs, table = op.inputs(16, 1)
+    leaves = [t.detach().requires_grad_() for t in inputs]
+    outputs = op.run(*leaves, table)
+    grads = [torch.randn_like(o) for o in outputs]
+    return {
+        "forward, no grad": lambda: op.run(*inputs, table),
+        "forward, grad": lambda: op.run(*leaves, table),
+        "backward, autograd.grad": lambda: torch.autograd.grad(
+            outputs, leaves, grads, retain_graph=True
+        ),
+        "forward through the registered op, grad": lambda: op.registered(*leaves, table),
+    }
+
+
 def judge(report: Report) -> None:
     """Which targets of the issue were missed."""
-    times = {(r.op, r.seq, r.batch, r.direction, r.implementation): r for r in report.results}
-    for (op, seq, batch, direction, name), r in times.items():
-        if name != "fused":
-            continue
-        ratio = r.time / r.floor
-        limit = TARGETS["small"] if (seq, batch) == (4608, 1) else TARGETS[direction]
-        if (seq, batch) != (256, 32) and ratio > limit:
-            report.misses.append(f"{op} {seq}x{batch} {direction}: {ratio:.2f}x of the floor, target {limit}x")
-        compiled = times.get((op, seq, batch, direction, "torch.compile"))
-        if compiled and (seq, batch) == (512, 32) and compiled.time < TARGETS["compile"] * r.time:
-            report.misses.append(f"{op} {seq}x{batch} {direction}: {compiled.time / r.time:.2f}x faster than compile, target 2x")
-    for name, value in report.enqueue.items():
-        if "forward, " in name and value > TARGETS["enqueue"]:
-            report.misses.append(f"{name}: enqueue {value:.1f} us, target {TARGETS['enqueue']:.0f}")
+    compiled = {
+        (r.op, r.seq, r.batch, r.direction): r.time
+        for r in report.results
+        if r.implementation == "torch.compile"
+    }
+    for r in report.results:
+        where = (r.op, r.seq, r.batch, r.direction)
+        if r.implementation == "fused":
+            report.misses += missed(r, compiled.get(where))
+    report.misses += [
+        f"{name}: enqueue {value:.1f} us, target {TARGETS['enqueue']:.0f}"
+        for name, value in report.enqueue.items()
+        if "forward, " in name and value > TARGETS["enqueue"]
+    ]
+
+
+def missed(r: Result, compiled: float | None) -> list[str]:
+    """The floor target (none is set at 256x32) and the one against torch.compile (at 512x32)."""
+    found, ratio = [], r.time / r.floor
+    label = f"{r.op} {r.seq}x{r.batch} {r.direction}"
+    limit = TARGETS["small"] if r.batch == 1 else TARGETS[r.direction]
+    if (r.seq, r.batch) != (256, 32) and ratio > limit:
+        found.append(f"{label}: {ratio:.2f}x of the floor, target {limit}x")
+    if compiled and (r.seq, r.batch) == (512, 32) and compiled < TARGETS["compile"] * r.time:
+        found.append(f"{label}: {compiled / r.time:.2f}x faster than torch.compile, target 2x")
+    return found
+
+
+COLUMNS = (
+    "op", "S x B", "direction", "MB", "floor us", "implementation", "us", "of copy bandwidth",
+    "x floor", "x fused",
+)  # fmt: skip
 
 
 def markdown(report: Report) -> str:
     """The table for people."""
+    rate = f"{report.copy_bandwidth / 1e12:.2f} TB/s"
     lines = [
         "# Fused kernels, timed",
         "",
-        f"{report.device}, torch {report.torch}, triton {report.triton}; copy bandwidth"
-        f" {report.copy_bandwidth / 1e12:.2f} TB/s (read + write). bf16, hidden 3072, 24 heads of 128. Medians, L2 cold.",
+        f"{report.device}, torch {report.torch}, triton {report.triton}; copies at {rate}.",
+        "bf16, hidden 3072, 24 heads of 128. Medians, L2 cold.",
         "",
-        "|op|S x B|direction|MB|floor us|implementation|us|of copy bandwidth|x floor|x fused|",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|" + "|".join(COLUMNS) + "|",
+        "|" + "---|" * len(COLUMNS),
+    ]  # fmt: skip
+    fused = {
+        (r.op, r.seq, r.batch, r.direction): r.time
+        for r in report.results
+        if r.implementation == "fused"
+    }
+    lines += [
+        line(r, fused.get((r.op, r.seq, r.batch, r.direction), r.time)) for r in report.results
     ]
-    fused = {(r.op, r.seq, r.batch, r.direction): r.time for r in report.results if r.implementation == "fused"}
-    for r in report.results:
-        ours = fused[r.op, r.seq, r.batch, r.direction]
-        lines.append(
-            f"|{r.op}|{r.seq}x{r.batch}|{r.direction}|{r.bytes / 1e6:.1f}|{r.floor:.1f}|{r.implementation}|{r.time:.1f}"
-            f"|{100 * r.share:.0f}%|{r.time / r.floor:.2f}|{r.time / ours:.2f}|"
-        )
     lines += ["", "|host enqueue|us|", "|---|---|"]
     lines += [f"|{name}|{value:.1f}|" for name, value in report.enqueue.items()]
-    for title, items in (("Checks", report.checks), ("Missed targets", report.misses), ("Skipped", report.skipped)):
+    parts = {"Checks": report.checks, "Missed targets": report.misses, "Skipped": report.skipped}
+    for title, items in parts.items():
         lines += ["", f"{title}:", *(f"- {item}" for item in items or ["none"])]
     return "\n".join(lines) + "\n"
+
+
+def line(r: Result, fused: float) -> str:
+    """One row."""
+    cells = (
+        r.op, f"{r.seq}x{r.batch}", r.direction, f"{r.bytes / 1e6:.1f}", f"{r.floor:.1f}",
+        r.implementation, f"{r.time:.1f}", f"{100 * r.share:.0f}%", f"{r.time / r.floor:.2f}",
+        f"{r.time / fused:.2f}",
+    )  # fmt: skip
+    return "|" + "|".join(cells) + "|"
 
 
 def retune(out: Path) -> None:
@@ -360,10 +435,7 @@ def run(arguments: argparse.Namespace) -> Report:
             if late:
                 report.skipped.append(f"{op.name} {seq}x{batch}: torch.compile, out of time")
             for name, call in implementations(op, seq, batch, not late).items():
-                try:
-                    time_both(report, op, name, call, seq, batch)
-                except RuntimeError as error:  # a peer that cannot run here; ours is checked above
-                    report.skipped.append(f"{op.name} {seq}x{batch}: {name}: {first_line(error)}")
+                time_or_skip(report, op, name, call, seq, batch)
             torch.cuda.empty_cache()
     judge(report)
     return report
@@ -375,10 +447,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=["cuda"], required=True)
     parser.add_argument("--out", type=Path, default=Path("out/fusions"))
     parser.add_argument("--tune", action="store_true", help="first tune, and write the table")
-    parser.add_argument("--budget", type=float, default=240, help="seconds after which torch.compile is skipped")
+    parser.add_argument(
+        "--budget", type=float, default=240, help="seconds after which torch.compile is skipped"
+    )
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
-        parser.error("no GPU; the kernels' correctness is tested on the CPU by tests/overlay/fusions")
+        parser.error(
+            "no GPU; the kernels' correctness is tested on the CPU by tests/overlay/fusions"
+        )
     torch._functorch.config.donated_buffer = False  # retain_graph on compiled graphs
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.tune:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel at Flux's shapes, as launches with their pointers: what the cross-compiler and the tuner iterate."""
+"""Every kernel at Flux's shapes, as launches: what the cross-compiler and the tuner iterate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ HEADS = 24
 HEAD_DIM = 128
 HIDDEN = HEADS * HEAD_DIM
 SHAPES = ((512, 64), (512, 32), (256, 32), (4608, 1))
-"""(S, B): single stream and joint streams of 256 px at micro-batches 64 and 32, and one 1024 px sample."""
+"""(S, B): single stream and joint streams of 256 px at micro-batches 64 and 32, and one 1024 px
+sample.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class Factory:
     weight_dtype: torch.dtype = torch.bfloat16
 
     def calls(self, op: str, seq: int, batch: int, config: dict[str, int]) -> tuple[Call, ...]:
-        """The launches of one op at [seq, batch]: the kernel and, after a backward, the sum of its partials."""
+        """The launches of one op at [seq, batch]: the kernel and, after a backward, the sum of its
+        partials.
+        """
         build = {
             "norm_rope_forward": self._norm_rope_forward,
             "norm_rope_backward": self._norm_rope_backward,
@@ -123,9 +127,7 @@ class Factory:
         dh = self.tensor(seq, batch, HIDDEN) if gated else grad
         y = self.tensor(seq, batch, HIDDEN) if gated else h
         gate, scale = self.tensor(batch, 2 * HIDDEN).chunk(2, dim=-1)
-        plan = ln_plans.backward_plan(
-            (grad, dh), h, y, gate, scale, config, self.arch, gated=gated
-        )
+        plan = ln_plans.backward_plan((grad, dh), h, y, gate, scale, config, self.arch, gated=gated)
         mean, rstd = self._fp32(seq * batch), self._fp32(seq * batch)
         dx = self.tensor(*plan.shape)
         dy = self.tensor(*plan.shape) if gated else dx

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why an op cannot take its arguments: every check returns None or one sentence, argument, got, expected.
+"""Why an op cannot take its arguments: None, or one sentence with argument, got, expected.
 
-Ops raise ValueError with the sentence; gates in mode auto decline with it. The checks read only metadata, so a
-tracer can run them.
+Ops raise ValueError with the sentence; gates in mode auto decline with it. The checks read only
+metadata, so a tracer can run them.
 """
 
 from __future__ import annotations

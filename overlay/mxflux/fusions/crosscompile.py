@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the kernels for a GPU that is not there, through Triton's real front end, and read what they use.
+"""Compile kernels for an absent GPU through Triton's real front end; read what they use.
 
 Never in a process that has TRITON_INTERPRET=1: the two modes poison each other.
 """
@@ -37,7 +37,9 @@ LDS_BYTES = 160 * 1024
 
 @dataclass(frozen=True)
 class Resources:
-    """What one compiled kernel uses. occupancy: waves a SIMD (gfx950), LDS included; 0 where unknown."""
+    """What one compiled kernel uses. occupancy: waves a SIMD (gfx950), LDS included; 0 where
+    unknown.
+    """
 
     vgprs: int
     sgprs: int
@@ -113,7 +115,9 @@ def _amd(compiled: Any) -> Resources:
     occupancy = int(re.search(r"Occupancy:\s*(\d+)", asm)[1])  # type: ignore[index]
     if shared:
         occupancy = min(occupancy, LDS_BYTES // shared * warps // 4)
-    loads = Counter(re.findall(r"^\s+((?:buffer|global|flat)_(?:load|store)\w*)", asm, re.MULTILINE))
+    loads = Counter(
+        re.findall(r"^\s+((?:buffer|global|flat)_(?:load|store)\w*)", asm, re.MULTILINE)
+    )
     return Resources(
         vgprs=field("vgpr_count"),
         sgprs=field("sgpr_count"),
@@ -131,7 +135,10 @@ def _nvidia(compiled: Any) -> Resources:
         cubin.write(compiled.asm["cubin"])
         cubin.flush()
         usage = subprocess.run(
-            [str(tools / "cuobjdump"), "-res-usage", cubin.name], capture_output=True, text=True, check=True
+            [str(tools / "cuobjdump"), "-res-usage", cubin.name],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         sass = subprocess.run(
             [str(tools / "nvdisasm"), "-c", cubin.name], capture_output=True, text=True, check=True
@@ -144,7 +151,9 @@ def _nvidia(compiled: Any) -> Resources:
         sgprs=0,
         lds=compiled.metadata.shared,
         spills=stack,
-        occupancy=65536 // (registers * 32 * compiled.metadata.num_warps) * compiled.metadata.num_warps,
+        occupancy=65536
+        // (registers * 32 * compiled.metadata.num_warps)
+        * compiled.metadata.num_warps,
         loads=dict(sorted(loads.items())),
         digest=hashlib.sha256(compiled.asm["cubin"]).hexdigest()[:16],
     )

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gated residual + the LN-modulate that follows it, one pass a direction: h = x + gate*y, out = LN-modulate(h).
+# ruff: noqa: ARG001  (a fake implementation has the signature of its op)
+"""Gated residual + the LN-modulate after it in one pass: h = x + gate*y, LN-modulate(h).
 
-The residual stream makes one round trip through memory instead of two. As both kinds of op, like ln_modulate.
+The residual stream makes one round trip through memory instead of two. As both kinds of op, like
+ln_modulate.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ def gate_residual_ln_modulate(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(h, out): h = x + gate*y, out = LayerNorm(h)*(1 + scale) + shift; [S, B, H] contiguous each.
 
-    x, y: [S, B, H] of one dtype (bf16, fp16, fp32; fp64 computes in fp64). gate, scale, shift: [B, H] of one
-    dtype, x's or fp32. Strides, H and errors as in ln_modulate. h is rounded once and the norm reads the rounded
-    value, so out has the very bits of ln_modulate(h, scale, shift).
+    x, y: [S, B, H] of one dtype (bf16, fp16, fp32; fp64 computes in fp64). gate, scale, shift: [B,
+    H] of one dtype, x's or fp32. Strides, H and errors as in ln_modulate. h is rounded once and the
+    norm reads the rounded value, so out has the very bits of ln_modulate(h, scale, shift).
 
-    Backward reads d(out), d(h), h and y once and writes dx and dy; dgate, dscale and dshift are sums over S in a
-    fixed order.
+    Backward reads d(out), d(h), h and y once and writes dx and dy; dgate, dscale and dshift are
+    sums over S in a fixed order.
     """
     tensors = (x, y, gate, scale, shift)
     if dispatched(*tensors):
@@ -134,9 +136,7 @@ def _plan_backward(
     return backward_plan((grad, dh), h, y, gate, scale, config, arch, gated=True)
 
 
-def _gradients(
-    h: Tensor, dh: Tensor | None, grad: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _gradients(h: Tensor, dh: Tensor | None, grad: Tensor | None) -> tuple[Tensor, Tensor]:
     """(d(out), d(h)), zeros with stride 0 for an output that nothing used."""
     zero = h.new_zeros(h.shape[2]).expand(h.shape)
     return (zero if grad is None else grad), (zero if dh is None else dh)
@@ -166,8 +166,8 @@ FORWARD_SCHEMA = (
     " -> (Tensor, Tensor, Tensor, Tensor)"
 )
 BACKWARD_SCHEMA = (
-    "(Tensor grad, Tensor dh, Tensor h, Tensor y, Tensor gate, Tensor scale, Tensor mean, Tensor rstd)"
-    " -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    "(Tensor grad, Tensor dh, Tensor h, Tensor y, Tensor gate, Tensor scale,"
+    " Tensor mean, Tensor rstd) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 _NAME = "mxflux::gate_residual_ln_modulate"
 _library = torch.library

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates of optional fused paths: off | on | auto, checked at build and at run time, with proof of engagement.
+"""Gates of fused paths: off | on | auto, checked at build and run time, engagement proven.
 
-A gate that is on and cannot engage raises with the reason; one that is auto declines, and the decline is counted
-under its reason; every use is counted, so that the run report shows per block what really ran. Needs neither
-torch nor triton to import.
+A gate that is on and cannot engage raises with the reason; one that is auto declines, and the
+decline is counted under its reason; every use is counted, so that the run report shows per block
+what really ran. Needs neither torch nor triton to import.
 
     gates = FusionGates({"fused_qk_norm_rope": "on", "fused_ln_modulate": "auto"})
-    gate = gates.build("fused_qk_norm_rope", "joint.0.image", reason_or_none)       # once, at module build
-    if gate.engages(norm_rope_qkv.problem, mixed, q_weight, k_weight, cos_sin):     # every step
+    gate = gates.build("fused_qk_norm_rope", "joint.0.image", reason_or_none)     # at module build
+    if gate.engages(norm_rope_qkv.problem, mixed, q_weight, k_weight, cos_sin):   # every step
         ...fused...
 """
 
@@ -33,9 +33,11 @@ class GateMode(enum.Enum):
 
     @classmethod
     def from_name(cls, value: object, key: str) -> GateMode:
-        """The mode that a configuration value names; ValueError names the key, the value and the choices.
+        """The mode that a configuration value names; ValueError names the key, the value and the
+        choices.
 
-        YAML reads a bare `on` or `off` as a boolean, so True and False are accepted as what was written.
+        YAML reads a bare `on` or `off` as a boolean, so True and False are accepted as what was
+        written.
         """
         if isinstance(value, GateMode):
             return value
@@ -47,7 +49,7 @@ class GateMode(enum.Enum):
         raise ValueError(f"{key}: got {value!r}, expected one of off, on, auto")
 
 
-class FusionUnavailable(ValueError):
+class FusionUnavailableError(ValueError):
     """A fused path was switched on and cannot run; names gate, place and reason."""
 
 
@@ -71,21 +73,24 @@ class Gate:
     def engages(self, check: Callable[..., str | None], *args: Any) -> bool:
         """Whether this use takes the fused path; `check(*args)` gives a reason against it, or None.
 
-        on: True, or FusionUnavailable with the reason. auto: False is counted under its reason. off: False and
-        the check is not called. While torch.compile traces, the decision is made once for the graph and counted
-        as traced, since a counter inside a compiled region would force a recompilation every step.
+        on: True, or FusionUnavailableError with the reason. auto: False is counted under its
+        reason. off: False and the check is not called. While torch.compile traces, the decision is
+        made once for the graph and nothing is counted, since a counter inside a compiled region
+        would force a recompilation every step: whoever compiles calls count_traced().
         """
         if self.mode is GateMode.OFF:
             return False
         reason = self.build_reason if self.build_reason is not None else check(*args)
         if reason is not None and self.mode is GateMode.ON:
-            raise FusionUnavailable(f"{self.key}=on in {self.place} cannot engage: {reason}")
+            raise FusionUnavailableError(f"{self.key}=on in {self.place} cannot engage: {reason}")
         if not _compiling():
             self._count(reason)
         return reason is None
 
     def count_traced(self) -> None:
-        """Record that a compiled graph contains this fused path; call it outside the traced region."""
+        """Record that a compiled graph contains this fused path; call it outside the traced
+        region.
+        """
         with self._lock:
             self.traced += 1
 
@@ -110,7 +115,9 @@ class GateReport:
 
 
 class FusionGates:
-    """The gates of one model: modes from its configuration, one Gate for every place that has the path."""
+    """The gates of one model: modes from its configuration, one Gate for every place that has the
+    path.
+    """
 
     def __init__(self, modes: Mapping[str, object]) -> None:
         """modes: configuration key -> off, on, auto; ValueError for any other value."""
@@ -118,10 +125,11 @@ class FusionGates:
         self._gates: dict[tuple[str, str], Gate] = {}
 
     def build(self, key: str, place: str, *reasons: str | None) -> Gate:
-        """The gate of `key` in `place`. reasons: what the module's configuration has against the path.
+        """The gate of `key` in `place`. reasons: what the module's configuration has against the
+        path.
 
-        Raises FusionUnavailable at once when the gate is on and a reason stands; KeyError for a key that the
-        configuration does not have; ValueError when the place already has this gate.
+        Raises FusionUnavailableError at once when the gate is on and a reason stands; KeyError for
+        a key that the configuration does not have; ValueError when the place already has this gate.
         """
         if key not in self._modes:
             raise KeyError(f"fusion gate {key!r}: got no mode, have {sorted(self._modes)}")
@@ -130,7 +138,7 @@ class FusionGates:
         standing = "; ".join(reason for reason in reasons if reason is not None) or None
         mode = self._modes[key]
         if mode is GateMode.ON and standing is not None:
-            raise FusionUnavailable(f"{key}=on in {place} cannot engage: {standing}")
+            raise FusionUnavailableError(f"{key}=on in {place} cannot engage: {standing}")
         gate = Gate(key, place, mode, standing)
         self._gates[key, place] = gate
         return gate
@@ -143,7 +151,8 @@ class FusionGates:
         ]
 
     def require_engaged(self) -> None:
-        """Raise unless every gate that is on has engaged since the last reset; call it after the first step.
+        """Raise unless every gate that is on has engaged since the last reset; call it after the
+        first step.
 
         This is what catches a fused path that nobody reached: a missing call, a bypassed block.
         """
@@ -158,7 +167,9 @@ class FusionGates:
             if mode is GateMode.ON and not any(built == key for built, _ in self._gates)
         ]
         if idle or unbuilt:
-            raise FusionUnavailable("switched on but never engaged: " + "; ".join(idle + unbuilt))
+            raise FusionUnavailableError(
+                "switched on but never engaged: " + "; ".join(idle + unbuilt)
+            )
 
     def reset(self) -> None:
         """Zero all counters."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m mxflux.fusions.gfx950 --check`: every kernel in every shipped configuration, compiled for gfx950.
+"""`python -m mxflux.fusions.gfx950 --check`: every shipped configuration, cross-compiled.
 
-Writes docs/results/gfx950-fusions.{md,json} with --write; --check compiles and fails on a spill, a narrower load,
-fewer waves than the committed table says, or two configurations of one op that give the same binary.
+Writes docs/results/gfx950-fusions.{md,json} with --write; --check compiles and fails on a spill, a
+narrower load, fewer waves than the committed table says, or two configurations of one op that give
+the same binary.
 """
 
 from __future__ import annotations
@@ -22,7 +23,19 @@ BANDWIDTH = 8.0e12
 """MI355X, bytes a second by the data sheet; nothing here was timed on one."""
 
 RESULTS = Path("docs/results")
-WIDTHS = {"dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "short": 2, "ubyte": 1}
+COLUMNS = (
+    "op", "kernel", "configuration", "S x B", "VGPR", "SGPR", "LDS", "spills",
+    "occupancy", "load", "buffer", "MB", "us at 8 TB/s",
+)  # fmt: skip
+WIDTHS = {
+    "dwordx4": 16,
+    "dwordx3": 12,
+    "dwordx2": 8,
+    "dword": 4,
+    "ushort": 2,
+    "short": 2,
+    "ubyte": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,9 @@ def _row(op: str, seq: int, batch: int, call: catalog.Call) -> Row:
 
 
 def duplicates(rows: list[Row]) -> list[str]:
-    """Configurations of one kernel at one shape class that compile to the same binary: wasted table entries."""
+    """Configurations of one kernel at one shape class that compile to the same binary: wasted table
+    entries.
+    """
     seen: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
         seen.setdefault((row.op, row.kernel, row.digest), set()).add(row.config)
@@ -106,20 +121,27 @@ def duplicates(rows: list[Row]) -> list[str]:
 
 
 def regressions(rows: list[Row], committed: dict[str, dict[str, Any]]) -> list[str]:
-    """What got worse than the committed table: spills, occupancy, load width, buffer instructions."""
+    """What got worse than the committed table: spills, occupancy, load width, buffer
+    instructions.
+    """
     problems = [f"{row.key}: {row.spills} spills, expected 0" for row in rows if row.spills]
     for row in rows:
-        before = committed.get(row.key)
-        if before is None:
-            problems.append(f"{row.key}: not in the committed table; run with --write")
-            continue
-        for name in ("occupancy", "load_bytes"):
-            if getattr(row, name) < before[name]:
-                problems.append(f"{row.key}: {name} {getattr(row, name)}, was {before[name]}")
-        if before["buffer_ops"] and not row.buffer_ops:
-            problems.append(f"{row.key}: lost its buffer instructions")
-    missing = set(committed) - {row.key for row in rows}
-    return problems + [f"{key}: in the committed table, no longer compiled" for key in sorted(missing)]
+        problems += _worse(row, committed.get(row.key))
+    gone = sorted(set(committed) - {row.key for row in rows})
+    return problems + [f"{key}: in the committed table, no longer compiled" for key in gone]
+
+
+def _worse(row: Row, before: dict[str, Any] | None) -> list[str]:
+    if before is None:
+        return [f"{row.key}: not in the committed table; run with --write"]
+    found = [
+        f"{row.key}: {name} {getattr(row, name)}, was {before[name]}"
+        for name in ("occupancy", "load_bytes")
+        if getattr(row, name) < before[name]
+    ]
+    if before["buffer_ops"] and not row.buffer_ops:
+        found.append(f"{row.key}: lost its buffer instructions")
+    return found
 
 
 def markdown(rows: list[Row], triton_version: str) -> str:
@@ -127,18 +149,23 @@ def markdown(rows: list[Row], triton_version: str) -> str:
     head = [
         "# Fused kernels on gfx950, compiled without one",
         "",
-        f"Triton {triton_version}; `python -m mxflux.fusions.gfx950 --write`. Occupancy: waves a SIMD (8 at most), LDS",
-        "included. Load: bytes of the widest load instruction a lane. Time: bytes over 8 TB/s, the data sheet's rate;",
-        "nothing here was timed on an MI355X (the best published Triton norm reaches 73% of it).",
+        f"Triton {triton_version}; `python -m mxflux.fusions.gfx950 --write`.",
+        "Occupancy: waves a SIMD (8 at most), LDS included. Load: bytes a lane of the widest load.",
+        "Time: bytes over 8 TB/s, the data sheet's rate; nothing here was timed on an MI355X.",
         "",
-        "|op|kernel|configuration|S x B|VGPR|SGPR|LDS|spills|occupancy|load|buffer|MB|us at 8 TB/s|",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "|" + "|".join(COLUMNS) + "|",
+        "|" + "---|" * len(COLUMNS),
     ]
     body = [
-        f"|{r.op}|{r.kernel}|{r.config}|{r.seq}x{r.batch}|{r.vgprs}|{r.sgprs}|{r.lds}|{r.spills}|{r.occupancy}"
-        f"|{r.load_bytes} B|{'yes' if r.buffer_ops else 'no'}|{r.megabytes}|{r.microseconds}|"
+        "|" + "|".join(
+            map(str, (
+                r.op, r.kernel, r.config, f"{r.seq}x{r.batch}", r.vgprs, r.sgprs, r.lds, r.spills,
+                r.occupancy, f"{r.load_bytes} B", "yes" if r.buffer_ops else "no",
+                r.megabytes, r.microseconds,
+            ))
+        ) + "|"
         for r in rows
-    ]
+    ]  # fmt: skip
     return "\n".join(head + body) + "\n"
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One frozen kernel launch: plain the first time, a kept compiled handle afterwards, traceable on request.
+"""One frozen kernel launch: plain the first time, a kept handle later, traceable on request.
 
-Triton's own launch path re-derives the specialization of every argument on every call (about 14 us); a kept
-handle costs about 2. What a handle was specialized on and this call might change is checked: the alignment of
-every pointer, and on HIP the 2 GiB bound on each storage. Everything else (shapes, strides, dtypes, device,
-configuration) is part of the key of the plan that owns the launch.
+Triton's own launch path re-derives the specialization of every argument on every call (about 14
+us); a kept handle costs about 2. What a handle was specialized on and this call might change is
+checked: the alignment of every pointer, and on HIP the 2 GiB bound on each storage. Everything else
+(shapes, strides, dtypes, device, configuration) is part of the key of the plan that owns the
+launch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +37,11 @@ _compiling = threading.Lock()
 class Launch:
     """`kernel[grid]` with its scalars and constexprs fixed; calling it takes the pointer arguments.
 
-    grid: programs on axis 0, the only axis used (65,535 is the limit of the others); 0 launches nothing.
+    grid: programs on axis 0, the only axis used (65,535 is the limit of the others); 0 launches
+    nothing.
     """
 
-    __slots__ = ("constexprs", "grid", "handle", "hip", "kernel", "options", "scalars")
+    __slots__ = ("constexprs", "grid", "handle", "hip", "kernel", "options", "scalars", "tail")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Launch:
         # a kept handle takes constexprs by position, in the kernel's order
         self.constexprs = {n: constexprs[n] for n in kernel.arg_names if n in constexprs}
         self.options = {"num_warps": num_warps}
+        self.tail = (*self.scalars, *self.constexprs.values())
         self.handle: Any = None
         self.hip = torch.version.hip is not None
 
@@ -63,13 +65,12 @@ class Launch:
         """Launch on the current stream of the pointers' device."""
         if self.grid[0] == 0:
             return
-        with _on_device(pointers[0].device):
-            if not self._keeps_guards(pointers):
-                self._launch(pointers)
-            elif self.handle is not None:
-                self.handle[self.grid](*pointers, *self.scalars, *self.constexprs.values())
-            else:
-                self._launch_and_keep(pointers)
+        device = pointers[0].device
+        if device.type != "cuda" or device.index == torch.cuda.current_device():
+            self._launch_here(pointers)
+        else:
+            with torch.cuda.device(device):
+                self._launch_here(pointers)
 
     def run(self, traced: bool, *pointers: torch.Tensor) -> None:
         """Launch now, or record the launch in the graph being traced."""
@@ -84,6 +85,14 @@ class Launch:
             *pointers, *self.scalars, **self.constexprs, **self.options
         )
 
+    def _launch_here(self, pointers: Sequence[torch.Tensor]) -> None:
+        if not self._keeps_guards(pointers):
+            self._launch(pointers)
+        elif self.handle is not None:
+            self.handle(*pointers, *self.tail)
+        else:
+            self._launch_and_keep(pointers)
+
     def _launch(self, pointers: Sequence[torch.Tensor]) -> Any:
         return self.kernel[self.grid](*pointers, *self.scalars, **self.constexprs, **self.options)
 
@@ -91,7 +100,7 @@ class Launch:
         with _compiling:  # forward thread and autograd thread may meet here, both cold
             compiled = self._launch(pointers)
         if isinstance(compiled, triton.compiler.CompiledKernel):
-            self.handle = compiled
+            self.handle = compiled[self.grid]
 
     def _keeps_guards(self, pointers: Sequence[torch.Tensor]) -> bool:
         bits = 0
@@ -105,11 +114,7 @@ class Launch:
 
 
 def is_traced() -> bool:
-    """Whether a triton_op's body runs under a tracer: its launches must then go through `Launch.traced`."""
+    """Whether a triton_op's body runs under a tracer: its launches must then go through
+    `Launch.traced`.
+    """
     return wrap_triton(reduce_partials_kernel) is not reduce_partials_kernel
-
-
-def _on_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
-        return contextlib.nullcontext()
-    return torch.cuda.device(device)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerNorm without affine + AdaLN modulation, one pass forward and one backward, as both kinds of op.
+# ruff: noqa: ARG001  (a fake implementation has the signature of its op)
+"""LayerNorm without affine + AdaLN modulation, one pass each way, as both kinds of op.
 
-`mxflux::ln_modulate` is a triton_op (a tracer fuses around it), `mxflux::ln_modulate_opaque` a custom_op with
-the same launches: the same bits.
+`mxflux::ln_modulate` is a triton_op (a tracer fuses around it), `mxflux::ln_modulate_opaque` a
+custom_op with the same launches: the same bits.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def ln_modulate(
 ) -> Tensor:
     """LayerNorm(x)*(1 + scale) + shift: [S, B, H] contiguous, rounded once from fp32.
 
-    x: [S, B, H], bf16, fp16, fp32 (fp64 computes in fp64), any strides (an inner stride other than 1 is copied
-    first). scale, shift: [B, H], both x's dtype or both fp32, any row stride: chunks of one projection are read
-    in place. H up to 8192. opaque: which op a tracer records. Raises ValueError naming argument, got, expected.
+    x: [S, B, H], bf16, fp16, fp32 (fp64 computes in fp64), any strides (an inner stride other than
+    1 is copied first). scale, shift: [B, H], both x's dtype or both fp32, any row stride: chunks of
+    one projection are read in place. H up to 8192. opaque: which op a tracer records. Raises
+    ValueError naming argument, got, expected.
 
     Backward reads the gradient and x once; dscale and dshift are sums over S in a fixed order.
     """

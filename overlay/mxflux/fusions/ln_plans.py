@@ -60,7 +60,9 @@ def like_problem(name: str, tensor: Tensor, x: Tensor) -> str | None:
 
 
 def modulation_problem(names: Sequence[str], tensors: Sequence[Tensor], x: Tensor) -> str | None:
-    """scale, shift, gate [B, H] of one dtype: x's or fp32; any row stride (chunks of one projection)."""
+    """scale, shift, gate [B, H] of one dtype: x's or fp32; any row stride (chunks of one
+    projection).
+    """
     for name, tensor in zip(names, tensors, strict=True):
         found = checks.first(
             checks.shape(name, tensor, tuple(x.shape[1:])),
@@ -93,7 +95,9 @@ def backward_plan(
     grads: tuple[Tensor, Tensor], h: Tensor, y: Tensor, gate: Tensor, scale: Tensor,
     config: dict[str, int], arch: str, *, gated: bool,
 ) -> BackwardPlan:  # fmt: skip
-    """Launch(g, dh, h, y, gate, scale, mean, rstd, dx, dy, partial) in one configuration, and the sum."""
+    """Launch(g, dh, h, y, gate, scale, mean, rstd, dx, dy, partial) in one configuration, and the
+    sum.
+    """
     seq, batch, width = h.shape
     splits, iterations, fixed = _split(config, h, gated)
     scalars = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RMSNorm + interleaved RoPE of one tensor (q or k): a triton_op, so that a tracer sees and fuses around it."""
+"""RMSNorm + interleaved RoPE of one tensor (q or k), as a triton_op that a tracer sees into."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ Tensor = torch.Tensor
 def norm_rope(x: Tensor, weight: Tensor, table: RopeTable, *, eps: float = 1e-6) -> Tensor:
     """RMSNorm(x)*weight, rotated: [S, B, heads, D] contiguous, rounded once from fp32.
 
-    x: [S, B, heads, D], bf16, fp16, fp32 (fp64 computes in fp64), any strides: a q or k slice of the packed
-    projection is read in place. weight: [D], x's dtype or fp32. table: of S positions, one for all samples or
-    one a sample. D: a multiple of 16 up to 256. Raises ValueError naming argument, got, expected.
+    x: [S, B, heads, D], bf16, fp16, fp32 (fp64 computes in fp64), any strides: a q or k slice of
+    the packed projection is read in place. weight: [D], x's dtype or fp32. table: of S positions,
+    one for all samples or one a sample. D: a multiple of 16 up to 256. Raises ValueError naming
+    argument, got, expected.
     """
     cos_sin = table.cos_sin
     if dispatched(x, weight, cos_sin):
@@ -171,7 +172,8 @@ _backward_op = torch.library.triton_op(
     "mxflux::norm_rope_backward",
     _backward,
     mutates_args=(),
-    schema="(Tensor grad, Tensor x, Tensor weight, Tensor cos_sin, Tensor rstd) -> (Tensor, Tensor)",
+    schema="(Tensor grad, Tensor x, Tensor weight, Tensor cos_sin, Tensor rstd)"
+    " -> (Tensor, Tensor)",
 )
 
 

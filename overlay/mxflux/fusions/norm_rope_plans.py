@@ -14,7 +14,9 @@ from mxflux.fusions.launch import Launch
 
 @dataclass(frozen=True)
 class Geometry:
-    """How rows (s, b, h) map to tiles: groups of rows that share a table row, tiles of BLOCK_M rows."""
+    """How rows (s, b, h) map to tiles: groups of rows that share a table row, tiles of BLOCK_M
+    rows.
+    """
 
     batch: int
     heads: int
@@ -64,7 +66,9 @@ def table_problem(cos_sin: torch.Tensor, x: torch.Tensor, dim: int) -> str | Non
 
 
 def weight_problem(name: str, weight: torch.Tensor, x: torch.Tensor, dim: int) -> str | None:
-    """A norm weight [D], contiguous, in x's dtype or fp32: fp32 at init, bf16 after Float16Module."""
+    """A norm weight [D], contiguous, in x's dtype or fp32: fp32 at init, bf16 after
+    Float16Module.
+    """
     return checks.first(
         checks.shape(name, weight, (dim,)),
         checks.parameter_dtype(name, weight, x),
@@ -73,7 +77,9 @@ def weight_problem(name: str, weight: torch.Tensor, x: torch.Tensor, dim: int) -
     )
 
 
-def gradient_problem(name: str, grad: torch.Tensor, like: torch.Tensor, sizes: list[int]) -> str | None:
+def gradient_problem(
+    name: str, grad: torch.Tensor, like: torch.Tensor, sizes: list[int]
+) -> str | None:
     """An incoming gradient: shape of the output, dtype and device of the input."""
     return checks.first(
         checks.shape(name, grad, tuple(sizes)),

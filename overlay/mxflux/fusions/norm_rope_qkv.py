@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QK RMSNorm + interleaved RoPE on the packed QKV projection: one kernel a direction, no copies, no concat.
+# ruff: noqa: ARG001  (a fake implementation has the signature of its op)
+"""QK RMSNorm + interleaved RoPE on the packed QKV: one kernel a direction, no copy, no concat.
 
-Opaque to tracers on purpose (custom_op, direct launch): backward writes three columns of one buffer, and the
-functionalization of such a write reads past the end of realized views (pytorch #161115, #192219).
+Opaque to tracers on purpose (custom_op, direct launch): backward writes three columns of one
+buffer, and the functionalization of such a write reads past the end of realized views (pytorch
+#161115, #192219).
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ Tensor = torch.Tensor
 def norm_rope_qkv(
     mixed: Tensor, q_weight: Tensor, k_weight: Tensor, table: RopeTable, *, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k, v [S, B, heads, D], contiguous: q and k RMS-normalized and rotated, v copied bit for bit.
+    """q, k, v [S, B, heads, D], contiguous: q and k RMS-normalized and rotated, v copied bit for
+    bit.
 
-    mixed: [S, B, heads, 3*D], per head q, k, v; bf16, fp16, fp32 (fp64 computes in fp64); any strides (an
-    inner stride other than 1 is copied first). q_weight, k_weight: [D], both in mixed's dtype or both fp32.
-    table: of S positions, one for all samples or one a sample. D: a multiple of 16 up to 256.
-    All arithmetic is fp32 and each output is rounded once. Raises ValueError naming argument, got, expected.
+    mixed: [S, B, heads, 3*D], per head q, k, v; bf16, fp16, fp32 (fp64 computes in fp64); any
+    strides (an inner stride other than 1 is copied first). q_weight, k_weight: [D], both in mixed's
+    dtype or both fp32. table: of S positions, one for all samples or one a sample. D: a multiple of
+    16 up to 256. All arithmetic is fp32 and each output is rounded once. Raises ValueError naming
+    argument, got, expected.
 
     Backward returns d(mixed) in mixed's layout and both weight gradients, summed in a fixed order.
     """
@@ -107,9 +111,7 @@ def _plan_forward(
     return plan
 
 
-def forward_plan(
-    mixed: Tensor, cos_sin: Tensor, eps: float, config: dict[str, int]
-) -> ForwardPlan:
+def forward_plan(mixed: Tensor, cos_sin: Tensor, eps: float, config: dict[str, int]) -> ForwardPlan:
     """Launch(mixed, q_weight, k_weight, cos_sin, q, k, v, rstd) in one configuration."""
     geo = geometry(mixed.shape, mixed.shape[3] // 3, cos_sin)
     block = geo.block(config)
@@ -182,9 +184,7 @@ def backward_plan(
     return BackwardPlan(tuple(mixed.shape), partial, accumulator(mixed), launch, reduce)
 
 
-def _gradients(
-    grads: tuple[Tensor | None, ...], mixed: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _gradients(grads: tuple[Tensor | None, ...], mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Zeros for outputs that nothing used: one row, seen with stride 0 everywhere else."""
     sizes = (*mixed.shape[:3], mixed.shape[3] // 3)
     dq, dk, dv = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: everything about a call that its signature fixes, worked out and checked once a signature."""
+"""Plans: what the signature of a call fixes, worked out and checked once a signature."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 Plan = TypeVar("Plan")
 LIMIT = 1024
-"""Signatures kept an op. Training has a handful; a server with free shapes must not grow without bound."""
+"""Signatures kept an op. Training has a handful; a server with free shapes must not grow without
+bound.
+"""
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -40,10 +42,11 @@ def signature(*tensors: torch.Tensor) -> tuple[Hashable, ...]:
 
 
 def dispatched(*tensors: torch.Tensor) -> bool:
-    """Whether the registered op must run, because a tracer, a dispatch mode or a tensor subclass watches.
+    """Whether the registered op must run, because a tracer, a dispatch mode or a tensor subclass
+    watches.
 
-    Otherwise the same launch runs straight from an autograd.Function: the dispatcher's Python layers cost
-    20 us a call, most of a small kernel's time.
+    Otherwise the same launch runs straight from an autograd.Function: the dispatcher's Python
+    layers cost 20 us a call, most of a small kernel's time.
     """
     if torch.compiler.is_compiling():
         return True
@@ -54,4 +57,4 @@ def dispatched(*tensors: torch.Tensor) -> bool:
 
 def differentiable(*tensors: torch.Tensor) -> bool:
     """Whether autograd must record this call."""
-    return torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unfused chains in plain torch, with the roundings of the model's own modules, and their gradients in closed form.
+"""The unfused chains in plain torch, rounded as the modules do, with closed-form gradients.
 
-In fp64 these are the ground truth of the kernels' tests; in bf16 they are what the kernels replace and must beat;
-on a machine without the kernels they are the model's fallback. Differentiable as written.
+In fp64 these are the ground truth of the kernels' tests; in bf16 they are what the kernels replace
+and must beat; on a machine without the kernels they are the model's fallback. Differentiable as
+written.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ Tensor = torch.Tensor
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Over the last dimension: statistics in fp32 (fp64 for fp64), rounded, then times weight: two roundings."""
+    """Over the last dimension: statistics in fp32 (fp64 for fp64), rounded, then times weight: two
+    roundings.
+    """
     wide = x.to(_wide(x))
     normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return (normed.to(x.dtype) * weight).to(x.dtype)
 
 
 def rotate(x: Tensor, cos_sin: Tensor) -> Tensor:
-    """Interleaved RoPE in x's dtype: (x0, x1) -> (x0*c - x1*s, x1*c + x0*s); cos and sin rounded to x's dtype.
+    """Interleaved RoPE in x's dtype: (x0, x1) -> (x0*c - x1*s, x1*c + x0*s); cos and sin rounded to
+    x's dtype.
 
     x: [S, B, heads, D]; cos_sin: [S, 1 or B, D] as RopeTable holds it.
     """

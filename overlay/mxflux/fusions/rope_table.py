@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RoPE table as the kernels read it: cos and sin in fp32, computed once a step, sliced once a block."""
+"""The RoPE table as the kernels read it: fp32 cos and sin, one computation a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from mxflux.fusions import checks
 
 @dataclass(frozen=True, eq=False)
 class RopeTable:
-    """cos_sin: [S, 1 or B, D], fp32 (fp64 for gradient checks); a row is [cos of D/2 pairs | sin of D/2 pairs]."""
+    """cos_sin: [S, 1 or B, D], fp32 (fp64 for gradient checks); a row is [cos of D/2 pairs | sin of
+    D/2 pairs].
+    """
 
     cos_sin: torch.Tensor
     _slices: dict[tuple[int, int], RopeTable] = field(default_factory=dict, repr=False)
@@ -22,8 +24,8 @@ class RopeTable:
     def from_angles(cls, angles: torch.Tensor) -> RopeTable:
         """From Megatron's table: angles [S, 1 or B, 1, D] with adjacent pairs duplicated.
 
-        Raises ValueError for another shape, dtype or pairing (half-and-half tables rotate wrong pairs
-        silently). On a GPU the pairing is asserted on the device, without a synchronization.
+        Raises ValueError for another shape, dtype or pairing (half-and-half tables rotate wrong
+        pairs silently). On a GPU the pairing is asserted on the device, without a synchronization.
         """
         checks.require(_angles_problem(angles), "RopeTable.from_angles")
         even, odd = angles[..., 0::2], angles[..., 1::2]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launch configurations: static tables, one file an architecture, chosen by op, width and number of rows.
+"""Launch configurations: one static table an architecture, chosen by op, width and rows.
 
-Nothing is timed at run time: the first step of a job costs what every step costs, and the bits of a result
-never depend on which configuration won a race. `python -m mxflux.fusions.tune` writes the tables.
+Nothing is timed at run time: the first step of a job costs what every step costs, and the bits of a
+result never depend on which configuration won a race. `python -m mxflux.fusions.tune` writes the
+tables.
 """
 
 from __future__ import annotations
@@ -40,12 +41,16 @@ _INTERPRETER = {
     "ln_modulate": {"CHUNK": 64, "BLOCK_R": 4, "programs": 6, "num_warps": 4, "STAGES": 1},
     "reduce_partials": {"BLOCK_P": 4, "BLOCK_C": 256, "num_warps": 4},
 }
-"""For the CPU interpreter, whose cost is per program; small enough that every loop runs more than once."""
+"""For the CPU interpreter, whose cost is per program; small enough that every loop runs more than
+once.
+"""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The configuration for up to max_rows rows (None: any number) of one width (D, H, or partial rows)."""
+    """The configuration for up to max_rows rows (None: any number) of one width (D, H, or partial
+    rows).
+    """
 
     width: int
     max_rows: int | None
@@ -62,8 +67,8 @@ class TableError(ValueError):
 def configuration(arch: str, op: str, width: int, rows: int) -> dict[str, int]:
     """The configuration of `op` on `arch` ("gfx950", "sm_90", "interpreter").
 
-    The entries of the largest tabulated width <= width apply (else the smallest); among them the first whose
-    max_rows holds `rows`. An architecture without a table of its own uses its vendor's.
+    The entries of the largest tabulated width <= width apply (else the smallest); among them the
+    first whose max_rows holds `rows`. An architecture without a table of its own uses its vendor's.
     """
     if arch == "interpreter":
         name = op if op in _INTERPRETER else "ln_modulate"
@@ -99,7 +104,9 @@ def load(arch: str) -> Table:
 
 
 def parse(data: dict[str, Any], name: str) -> Table:
-    """Check the JSON form of a table: format, every op, exactly its keys, rows ascending to an open end."""
+    """Check the JSON form of a table: format, every op, exactly its keys, rows ascending to an open
+    end.
+    """
     if data.get("format") != FORMAT:
         raise TableError(f"{name}: format: got {data.get('format')!r}, expected {FORMAT}")
     ops = data.get("ops", {})
@@ -118,7 +125,11 @@ def _entries(rows: list[dict[str, Any]], op: str, name: str) -> tuple[Entry, ...
     for width in {entry.width for entry in found}:
         limits = [entry.max_rows for entry in found if entry.width == width]
         closed = [limit for limit in limits[:-1] if limit is not None]
-        if limits[-1] is not None or len(closed) != len(limits) - 1 or closed != sorted(set(closed)):
+        if (
+            limits[-1] is not None
+            or len(closed) != len(limits) - 1
+            or closed != sorted(set(closed))
+        ):
             raise TableError(f"{name}: {op}: width {width}: max_rows must rise and end with null")
     if not found:
         raise TableError(f"{name}: {op}: no entries")

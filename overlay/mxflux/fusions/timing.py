@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FLUSH_BYTES = 1 << 30
-"""Written before each timed call: evicts every L2 and keeps the device busy while the host enqueues the call."""
+"""Written before each timed call: evicts every L2 and keeps the device busy while the host enqueues
+the call.
+"""
 
 
 @functools.cache
@@ -42,7 +44,9 @@ def device_time(run: Callable[[], Any], repeats: int = 20, warmup: int = 3) -> f
 
 
 def enqueue_time(run: Callable[[], Any], calls: int = 200, rounds: int = 5) -> float:
-    """Least microseconds of host time a call takes to return; run it on small tensors, so that no queue fills."""
+    """Least microseconds of host time a call takes to return; run it on small tensors, so that no
+    queue fills.
+    """
     for _ in range(20):
         run()
     best = float("inf")
@@ -57,7 +61,9 @@ def enqueue_time(run: Callable[[], Any], calls: int = 200, rounds: int = 5) -> f
 
 
 def copy_bandwidth(size: int = 1 << 31) -> float:
-    """Bytes a second of a device-to-device copy, read plus written: the roof that every share refers to."""
+    """Bytes a second of a device-to-device copy, read plus written: the roof that every share
+    refers to.
+    """
     source = torch.empty(size, dtype=torch.uint8, device="cuda").random_()
     target = torch.empty_like(source)
     return 2 * size / device_time(lambda: target.copy_(source)) * 1e6

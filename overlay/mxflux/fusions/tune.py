@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m mxflux.fusions.tune --write`: time every candidate configuration on this GPU and write its table.
+"""`python -m mxflux.fusions.tune`: time every candidate on this GPU and write its table.
 
-A developer's tool. Nothing is tuned at run time: the table that this writes is committed and read-only.
+A developer's tool. Nothing is tuned at run time: the table that this writes is committed and
+read-only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from mxflux.fusions.reduction import reduction
 
 Config = dict[str, int]
 SPILL_BYTES = 32
-"""A candidate with more stack than this is not worth timing; a few bytes in an epilogue cost nothing."""
+"""A candidate with more stack than this is not worth timing; a few bytes in an epilogue cost
+nothing.
+"""
 
 REDUCTIONS = {1: (792, 128, 2), 2048: (396, 3072, 2), 16384: (12, 98304, 2)}
 """Width class -> parts, columns, outputs: norm weights, LN at B = 1, LN at B = 32."""
@@ -69,7 +72,9 @@ def _ln_candidates(op: str, units: int, lanes: int) -> list[Config]:
 
 
 def compile_one(arch: str, op: str, config: Config) -> str | None:
-    """Compile one candidate into Triton's cache without a GPU; the reason when it cannot be used."""
+    """Compile one candidate into Triton's cache without a GPU; the reason when it cannot be
+    used.
+    """
     with crosscompile.compile_for(arch):
         for seq, batch in ((512, 32), (4608, 1)):
             for call in catalog.Factory(arch).calls(op, seq, batch, config):
@@ -80,7 +85,9 @@ def compile_one(arch: str, op: str, config: Config) -> str | None:
 
 
 def precompile(arch: str, jobs: list[tuple[str, Config]], workers: int) -> list[tuple[str, Config]]:
-    """The candidates that compile without spills, compiled in parallel processes that share Triton's cache."""
+    """The candidates that compile without spills, compiled in parallel processes that share
+    Triton's cache.
+    """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         futures = [pool.submit(compile_one, arch, op, config) for op, config in jobs]
@@ -108,7 +115,9 @@ def time_reduction(arch: str, width: int, config: Config) -> float:
 
 
 def entries(op: str, best: dict[tuple[int, int], Config]) -> list[dict[str, int | None]]:
-    """Table rows from the winner of each shape: borders halfway (geometrically), equal neighbours merged."""
+    """Table rows from the winner of each shape: borders halfway (geometrically), equal neighbours
+    merged.
+    """
     found = [(catalog.table_rows(op, s, b), config) for (s, b), config in best.items()]
     ranked = sorted(found, key=lambda item: item[0])
     rows: list[dict[str, int | None]] = []

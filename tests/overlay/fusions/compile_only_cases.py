@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run in its own process, without the interpreter: traced graphs and kept handles, on a GPU that is not there."""
+"""Runs in its own process: traced graphs and kept handles on a GPU that is not there."""
 
 from __future__ import annotations
 
@@ -88,7 +88,13 @@ def traced_graph() -> None:
 
 def kept_handles() -> None:
     """The second aligned launch goes through the handle; misaligned pointers never do."""
-    one = launch.Launch(reduce_partials_kernel, 2, (4, 64, 2), {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False}, 4)
+    one = launch.Launch(
+        reduce_partials_kernel,
+        2,
+        (4, 64, 2),
+        {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False},
+        4,
+    )
     partial, out = torch.zeros(1, 4, 64), torch.zeros(64)
     before = launches["all"]
     one(partial, out, out, out)
@@ -98,7 +104,9 @@ def kept_handles() -> None:
     print("again", launches["all"] - before, launches["arguments"] == plain)
     calls: Counter[str] = Counter()
     stock = launch.Launch._launch
-    launch.Launch._launch = lambda self, pointers: (calls.update(["plain"]), stock(self, pointers))[1]
+    launch.Launch._launch = lambda self, pointers: (calls.update(["plain"]), stock(self, pointers))[
+        1
+    ]
     one(torch.zeros(257)[1:].view(1, 4, 64), out, out, out)
     print("misaligned", calls["plain"])
     one.hip = True
@@ -113,7 +121,13 @@ def kept_handles() -> None:
 def threads() -> None:
     """Cold launches from two threads at once: no error, one launch each."""
     before = launches["all"]
-    cold = launch.Launch(reduce_partials_kernel, 1, (8, 32, 1), {"OUTPUTS": 1, "BLOCK_P": 8, "BLOCK_C": 32, "FP64": False}, 1)
+    cold = launch.Launch(
+        reduce_partials_kernel,
+        1,
+        (8, 32, 1),
+        {"OUTPUTS": 1, "BLOCK_P": 8, "BLOCK_C": 32, "FP64": False},
+        1,
+    )
     partial, out = torch.zeros(1, 8, 32), torch.zeros(32)
     group = [threading.Thread(target=cold, args=(partial, out, out, out)) for _ in range(4)]
     for thread in group:

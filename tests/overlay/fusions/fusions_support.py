@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs, guard bands and error measures shared by the fusion tests; importing it selects the interpreter."""
+"""Inputs, guard bands and error measures of the fusion tests; selects the interpreter."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
 import triton_interpreter  # noqa: F401  (before every kernel)
 
-import os  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-from collections.abc import Callable, Sequence  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-import torch  # noqa: E402
-
-from mxflux.fusions.rope_table import RopeTable  # noqa: E402
+from mxflux.fusions.rope_table import RopeTable
 
 Tensor = torch.Tensor
 BF16 = torch.bfloat16
@@ -28,7 +27,12 @@ def run_python(*arguments: str, timeout: int = 300) -> subprocess.CompletedProce
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     env["PYTHONPATH"] = f"{OVERLAY}{os.pathsep}{Path(__file__).parent}"
     return subprocess.run(
-        [sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=timeout, check=False
+        [sys.executable, *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
 
 

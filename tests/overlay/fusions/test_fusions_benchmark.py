@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""benchmarks/fusions.py from check to report, on the CPU: tiny shapes, a clock that counts calls."""
+"""benchmarks/fusions.py from check to report on the CPU: tiny shapes, a still clock."""
 
 from __future__ import annotations
 
@@ -67,18 +67,25 @@ def test_report_from_start_to_end(bench: ModuleType, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bench, "check_compiled", lambda *_: [])
     report = bench.run(bench.argparse.Namespace(budget=1e9))
     assert report.checks == []
-    assert len(report.results) == len(bench.OPS) * 2 * 2 * len(bench.implementations(bench.OPS[1], 6, 2, False))
+    assert len(report.results) == len(bench.OPS) * 2 * 2 * len(
+        bench.implementations(bench.OPS[1], 6, 2, False)
+    )
     text = bench.markdown(report)
     assert "|norm_rope_qkv|6x2|forward|" in text
     assert any("enqueue 50.0 us" in miss for miss in report.misses)
     json.dumps(asdict(report))
 
 
-def test_bytes_are_the_floor_of_the_facts(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_the_floor_of_the_facts(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(catalog, "HEADS", 24)
     monkeypatch.setattr(catalog, "HEAD_DIM", 128)
     monkeypatch.setattr(catalog, "HIDDEN", 3072)
-    megabytes = {op.name: [round(f(512, 64) / 1e6) for f in (op.forward_bytes, op.backward_bytes)] for op in bench.OPS}
+    megabytes = {
+        op.name: [round(f(512, 64) / 1e6) for f in (op.forward_bytes, op.backward_bytes)]
+        for op in bench.OPS
+    }
     assert megabytes["norm_rope_qkv"] == [1215, 1617]
     assert megabytes["ln_modulate"] == [404, 605]
     assert support.BF16 == bench.BF16

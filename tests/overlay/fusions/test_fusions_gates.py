@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gates: modes, build-time and run-time reasons, counters, and the proof that an `on` gate was reached."""
+"""Gates: modes, reasons at build and run time, counters, proof that `on` was reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mxflux.fusions import norm_rope_qkv
-from mxflux.fusions.gates import FusionGates, FusionUnavailable, GateMode
+from mxflux.fusions.gates import FusionGates, FusionUnavailableError, GateMode
 
 KEY = "fused_qk_norm_rope"
 
@@ -24,7 +24,10 @@ def bad() -> str:
     return "D: got 40, expected a multiple of 16 up to 256"
 
 
-@pytest.mark.parametrize(("value", "mode"), [("off", "OFF"), ("on", "ON"), ("auto", "AUTO"), (True, "ON"), (False, "OFF")])
+@pytest.mark.parametrize(
+    ("value", "mode"),
+    [("off", "OFF"), ("on", "ON"), ("auto", "AUTO"), (True, "ON"), (False, "OFF")],
+)
 def test_modes(value: object, mode: str) -> None:
     assert GateMode.from_name(value, KEY) is GateMode[mode]
 
@@ -41,14 +44,21 @@ def test_on_engages_and_is_counted_per_place() -> None:
     assert image.engages(fine)
     assert image.engages(fine)
     assert text.engages(fine)
-    assert [(r.place, r.engaged) for r in gates.report()] == [("joint.0.image", 2), ("joint.0.text", 1)]
+    assert [(r.place, r.engaged) for r in gates.report()] == [
+        ("joint.0.image", 2),
+        ("joint.0.text", 1),
+    ]
 
 
 def test_on_that_cannot_engage_raises_at_build_and_at_run_time() -> None:
     gates = FusionGates({KEY: "on"})
-    with pytest.raises(FusionUnavailable, match=r"=on in single\.3 cannot engage: rotary_interleaved is False"):
+    with pytest.raises(
+        FusionUnavailableError, match=r"=on in single\.3 cannot engage: rotary_interleaved is False"
+    ):
         gates.build(KEY, "single.3", None, "rotary_interleaved is False")
-    with pytest.raises(FusionUnavailable, match=r"=on in single\.4 cannot engage: D: got 40, expected"):
+    with pytest.raises(
+        FusionUnavailableError, match=r"=on in single\.4 cannot engage: D: got 40, expected"
+    ):
         gates.build(KEY, "single.4").engages(bad)
 
 
@@ -75,15 +85,15 @@ def test_off_never_calls_the_check_and_counts_nothing() -> None:
 
 def test_unreached_gates_are_found() -> None:
     gates = FusionGates({KEY: "on", "fused_ln_modulate": "auto"})
-    with pytest.raises(FusionUnavailable, match=f"{KEY} in no module"):
+    with pytest.raises(FusionUnavailableError, match=f"{KEY} in no module"):
         gates.require_engaged()
     gate = gates.build(KEY, "single.0")
-    with pytest.raises(FusionUnavailable, match=f"never engaged: {KEY} in single.0"):
+    with pytest.raises(FusionUnavailableError, match=f"never engaged: {KEY} in single.0"):
         gates.require_engaged()
     gate.engages(fine)
     gates.require_engaged()
     gates.reset()
-    with pytest.raises(FusionUnavailable):
+    with pytest.raises(FusionUnavailableError):
         gates.require_engaged()
     gate.count_traced()
     gates.require_engaged()
@@ -136,6 +146,7 @@ def test_the_decision_is_traceable() -> None:
 
 
 def test_gates_import_without_torch_and_triton() -> None:
-    code = "import sys; sys.modules['torch'] = sys.modules['triton'] = None; import mxflux.fusions.gates"
+    hide = "import sys; sys.modules['torch'] = sys.modules['triton'] = None; "
+    code = hide + "import mxflux.fusions.gates"
     done = support.run_python("-c", code)
     assert done.returncode == 0, done.stderr

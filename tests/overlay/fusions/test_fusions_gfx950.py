@@ -45,4 +45,6 @@ def test_every_regression_is_named() -> None:
 def test_duplicate_binaries_are_found() -> None:
     other = replace(ROW, config="BLOCK_M=16,num_warps=8")
     assert gfx950.duplicates([ROW, replace(ROW, batch=64)]) == []
-    assert gfx950.duplicates([ROW, other]) == ["op kernel: same binary for BLOCK_M=16 and BLOCK_M=16,num_warps=8"]
+    assert gfx950.duplicates([ROW, other]) == [
+        "op kernel: same binary for BLOCK_M=16 and BLOCK_M=16,num_warps=8"
+    ]

@@ -20,12 +20,16 @@ def lines() -> dict[str, list[str]]:
     return {part.splitlines()[0]: part.splitlines()[1:] for part in parts}
 
 
-def test_traceable_ops_show_their_kernels_and_clone_nothing_strided(lines: dict[str, list[str]]) -> None:
+def test_traceable_ops_show_their_kernels_and_clone_nothing_strided(
+    lines: dict[str, list[str]],
+) -> None:
     assert [line for line in lines["graph"] if "kernels" in line] == ["kernels 3", "kernels 6"]
     assert not [line for line in lines["graph"] if line.endswith("strided")]
 
 
-def test_no_traced_kernel_writes_one_tensor_through_two_arguments(lines: dict[str, list[str]]) -> None:
+def test_no_traced_kernel_writes_one_tensor_through_two_arguments(
+    lines: dict[str, list[str]],
+) -> None:
     """Functionalization would clone it twice and keep either copy."""
     assert lines["graph"].count("written once") == 9
     assert "written twice" not in lines["graph"]
@@ -45,5 +49,7 @@ def test_cold_launches_from_several_threads(lines: dict[str, list[str]]) -> None
     assert lines["threads"] == ["threads 4"]
 
 
-def test_public_calls_launch_one_kernel_forward_and_two_backward(lines: dict[str, list[str]]) -> None:
+def test_public_calls_launch_one_kernel_forward_and_two_backward(
+    lines: dict[str, list[str]],
+) -> None:
     assert lines["eager"] == ["eager launches 9"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registered ops: opcheck, one opaque node in compiled graphs, no wrapped launch in eager, double backward refused."""
+"""The registered ops: opcheck, one opaque node in graphs, no wrapped launch in eager."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import fusions_support as support
 import pytest
 import torch
-from fusions_support import Tensor
 from functorch.compile import make_boxed_func
+from fusions_support import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch._higher_order_ops import triton_kernel_wrap
 from torch.library import opcheck
@@ -33,7 +33,10 @@ def rope_arguments(strided: bool = False) -> list[Tensor]:
 
 def ln_arguments(count: int) -> list[Tensor]:
     hidden = [torch.randn(4, 2, 32) for _ in range(count)]
-    return [t.detach().requires_grad_() for t in (*hidden, *torch.randn(2, 192).chunk(6, -1)[: count + 1])]
+    return [
+        t.detach().requires_grad_()
+        for t in (*hidden, *torch.randn(2, 192).chunk(6, -1)[: count + 1])
+    ]
 
 
 @pytest.mark.parametrize("strided", [False, True])
@@ -49,7 +52,9 @@ def test_opcheck_ln_ops() -> None:
 
 @pytest.mark.parametrize("name", ["norm_rope", "ln_modulate", "gate_residual_ln_modulate"])
 def test_opcheck_of_the_traceable_ops_without_tracing(name: str) -> None:
-    """The interpreter cannot run on fake tensors (facts, section 9): schema and autograd registration only."""
+    """The interpreter cannot run on fake tensors (facts, section 9): schema and autograd
+    registration only.
+    """
     arguments: tuple[Any, ...] = (*ln_arguments(2 if name.startswith("gate") else 1), 1e-6)
     if name == "norm_rope":
         mixed, weight, _ = rope_arguments()
@@ -59,7 +64,9 @@ def test_opcheck_of_the_traceable_ops_without_tracing(name: str) -> None:
 
 
 def compiled_graphs(run: Any, inputs: list[Tensor]) -> tuple[list[Tensor], list[Counter[str]]]:
-    """Outputs and gradients of the compiled function, and the ops of its forward and backward graphs."""
+    """Outputs and gradients of the compiled function, and the ops of its forward and backward
+    graphs.
+    """
     graphs: list[Counter[str]] = []
 
     def note(module: torch.fx.GraphModule, _: Any) -> Any:
@@ -83,7 +90,9 @@ def test_whole_qkv_is_one_opaque_node_each_way_with_eager_bits() -> None:
     have, (forward, backward) = compiled_graphs(run, inputs)
     assert forward["mxflux.norm_rope_qkv.default"] == 1
     assert backward["mxflux.norm_rope_qkv_backward.default"] == 1
-    assert not any("clone" in name or "copy" in name or "cat" in name for name in forward + backward)
+    assert not any(
+        "clone" in name or "copy" in name or "cat" in name for name in forward + backward
+    )
     outputs = run(*inputs)
     found = torch.autograd.grad([o.square().sum() for o in outputs], inputs)
     assert support.equal(have, [*(o.detach() for o in outputs), *found])
@@ -92,7 +101,11 @@ def test_whole_qkv_is_one_opaque_node_each_way_with_eager_bits() -> None:
 def test_opaque_ln_ops_are_one_node_each_way() -> None:
     for run, count, name in (
         (lambda *a: (ln_modulate(*a, opaque=True),), 1, "ln_modulate_opaque"),
-        (lambda *a: gate_residual_ln_modulate(*a, opaque=True), 2, "gate_residual_ln_modulate_opaque"),
+        (
+            lambda *a: gate_residual_ln_modulate(*a, opaque=True),
+            2,
+            "gate_residual_ln_modulate_opaque",
+        ),
     ):
         _, (forward, backward) = compiled_graphs(run, ln_arguments(count))
         assert forward[f"mxflux.{name}.default"] == 1
@@ -123,9 +136,13 @@ def test_double_backward_is_refused() -> None:
 
 def test_tensor_subclasses_and_modes_reach_the_registered_op() -> None:
     class Mode(torch.utils._python_dispatch.TorchDispatchMode):
-        seen: set[str] = set()
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: set[str] = set()
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             self.seen.add(str(func))
             return func(*args, **(kwargs or {}))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closed-form gradients equal autograd of the unfused chains in fp64; RoPE equals complex multiplication."""
+"""Closed-form gradients equal fp64 autograd of the chains; RoPE multiplies complexes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def test_rotation_is_complex_multiplication() -> None:
     table = support.table(3, 1, 16, dtype=F64).cos_sin
     cos, sin = table.unsqueeze(2).chunk(2, dim=-1)
     turned = torch.view_as_complex(x.unflatten(-1, (8, 2))) * torch.complex(cos, sin)
-    assert torch.allclose(reference.rotate(x, table), torch.view_as_real(turned).flatten(-2), atol=1e-14)
+    assert torch.allclose(
+        reference.rotate(x, table), torch.view_as_real(turned).flatten(-2), atol=1e-14
+    )
 
 
 def test_norm_rope_closed_form() -> None:
@@ -44,4 +46,7 @@ def test_bf16_chain_rounds_like_the_modules() -> None:
     norm = torch.nn.RMSNorm(16, eps=1e-6, dtype=support.BF16)
     want = norm(x).detach()
     assert support.worst(reference.rms_norm(x, norm.weight.detach(), 1e-6), want) <= 0.02
-    assert reference.ln_modulate(x.flatten(2), torch.zeros(2, 48), torch.zeros(2, 48)).dtype == support.BF16
+    assert (
+        reference.ln_modulate(x.flatten(2), torch.zeros(2, 48), torch.zeros(2, 48)).dtype
+        == support.BF16
+    )

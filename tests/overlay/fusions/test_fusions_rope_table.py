@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RoPE table: layout, refusal of other pairings, one slice object for q and k, one computation a step."""
+"""The RoPE table: layout, other pairings refused, one slice object, one computation."""
 
 from __future__ import annotations
 

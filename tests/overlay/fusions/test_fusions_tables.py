@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration tables: shipped ones are whole, lookups are by width and rows, broken ones are named."""
+"""Configuration tables: shipped ones are whole, lookups, faults are named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def test_shipped_tables_serve_every_op_at_every_shape(arch: str) -> None:
     assert shipped(arch)["arch"] == arch
     for op, keys in tables.OPS.items():
         for seq, batch in (*catalog.SHAPES, (1, 1), (10**6, 64)):
-            assert set(tables.configuration(arch, op, *catalog.table_rows(op, seq, batch))) == set(keys)
+            assert set(tables.configuration(arch, op, *catalog.table_rows(op, seq, batch))) == set(
+                keys
+            )
 
 
 @pytest.mark.parametrize("arch", ["gfx950", "sm_90"])
@@ -45,7 +47,9 @@ def test_rows_choose_the_first_entry_that_holds_them(monkeypatch: pytest.MonkeyP
     assert tables.configuration("sm_90", "qkv_forward", 16, 1) == large
 
 
-@pytest.mark.parametrize(("arch", "name"), [("gfx942", "gfx950"), ("sm_100", "sm_90"), ("gfx950", "gfx950")])
+@pytest.mark.parametrize(
+    ("arch", "name"), [("gfx942", "gfx950"), ("sm_100", "sm_90"), ("gfx950", "gfx950")]
+)
 def test_other_architectures_use_their_vendors_table(arch: str, name: str) -> None:
     assert tables.table_name(arch) == name
 
@@ -61,8 +65,14 @@ def broken(change: Any) -> dict[str, Any]:
     [
         (lambda d: d.update(format=2), "x.json: format: got 2, expected 1"),
         (lambda d: d["ops"].pop("qkv_forward"), "x.json: ops: got"),
-        (lambda d: d["ops"]["qkv_forward"][0].pop("BLOCK_M"), r"qkv_forward: keys \['num_warps'\], expected"),
-        (lambda d: d["ops"]["qkv_forward"][-1].update(max_rows=5), "max_rows must rise and end with null"),
+        (
+            lambda d: d["ops"]["qkv_forward"][0].pop("BLOCK_M"),
+            r"qkv_forward: keys \['num_warps'\], expected",
+        ),
+        (
+            lambda d: d["ops"]["qkv_forward"][-1].update(max_rows=5),
+            "max_rows must rise and end with null",
+        ),
         (lambda d: d["ops"].update(qkv_forward=[]), "qkv_forward: no entries"),
     ],
 )
@@ -85,3 +95,13 @@ def test_candidates_have_exactly_the_keys_of_their_op(op: str, units: int, lanes
     found = tune.candidates(op, units, lanes)
     assert len(found) == len({tuple(sorted(c.items())) for c in found}) > 3
     assert all(set(config) == set(tables.OPS[op]) for config in found)
+
+
+def test_the_tuner_says_that_it_needs_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit) as stop:
+        tune.main([])
+    assert stop.value.code == 2
+    assert "no GPU: tuning times kernels" in capsys.readouterr().err

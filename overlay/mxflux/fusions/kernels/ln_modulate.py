@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerNorm without affine + AdaLN modulation, with or without the gated residual in front; one pass a direction.
+# ruff: noqa: RUF005, PLR0915  (Triton has no tuple unpacking; a kernel is one function)
+"""LayerNorm + AdaLN modulation, with or without a gated residual in front; one pass each way.
 
     h = x + gate*y (GATED, rounded to its dtype and stored; else h = x);  xh = (h - mean)*rstd
     out = xh*(1 + scale) + shift
     g1 = g*(1 + scale);  d = rstd*(g1 - mean(g1) - xh*mean(g1*xh)) [+ dh when GATED];  dx = d
     dscale = sum_s g*xh;  dshift = sum_s g;  GATED: dy = gate*d, dgate = sum_s d*y
 
-A program owns one sample b and the rows split, split + splits, ... of its sequence, BLOCK_R rows at a time, so
-that (1 + scale), shift and gate are loaded once and the sums over s stay in registers. A row is CHUNKS chunks of
-CHUNK columns (3072 = 3*1024: no padded lanes); chunks are added elementwise first, one reduction a row.
+A program owns one sample b and the rows split, split + splits, ... of its sequence, BLOCK_R rows at
+a time, so that (1 + scale), shift and gate are loaded once and the sums over s stay in registers. A
+row is CHUNKS chunks of CHUNK columns (3072 = 3*1024: no padded lanes); chunks are added elementwise
+first, one reduction a row.
 """
 
 import triton
@@ -89,7 +91,9 @@ def ln_modulate_backward_kernel(
     H: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_R: tl.constexpr,
     GATED: tl.constexpr, STAGES: tl.constexpr, FP64: tl.constexpr,
 ):  # fmt: skip
-    """dx (and dy) [S,B,H] contiguous; partial [2 or 3, splits, B, H]: dscale, dshift, dgate of each program."""
+    """dx (and dy) [S,B,H] contiguous; partial [2 or 3, splits, B, H]: dscale, dshift, dgate of each
+    program.
+    """
     ACC: tl.constexpr = tl.float64 if FP64 else tl.float32
     pid = tl.program_id(0)
     b = tl.cast(pid % batch, tl.int64)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QK RMSNorm + interleaved RoPE: one kernel a direction, for one tensor and for the whole packed QKV.
+"""QK RMSNorm + interleaved RoPE: one kernel a direction, for one tensor and for packed QKV.
 
-A *group* is the rows that share one row of the RoPE table: the batch*heads rows of a position, or the heads
-of one (position, sample) when the table has a batch. A *tile* is BLOCK_M rows of one group, so that cos and
-sin are loaded once a tile and every row index is a division away from its (s, b, h).
+A *group* is the rows that share one row of the RoPE table: the batch*heads rows of a position, or
+the heads of one (position, sample) when the table has a batch. A *tile* is BLOCK_M rows of one
+group, so that cos and sin are loaded once a tile and every row index is a division away from its
+(s, b, h).
 
     r = rsqrt(mean(x^2) + eps); n = x*r*w;  o_even = n_even*c - n_odd*s;  o_odd = n_odd*c + n_even*s
     dn_even = g_even*c + g_odd*s;  dn_odd = g_odd*c - g_even*s;  xh = x*r
@@ -18,7 +19,9 @@ import triton.language as tl
 def _offsets(
     group, local, batch, heads, stride_s, stride_b, stride_h, TABLE_PER_SAMPLE: tl.constexpr
 ):
-    """Element offset of each row of a tile in a [S, B, heads, *] tensor, int64 (storages pass 2 GiB)."""
+    """Element offset of each row of a tile in a [S, B, heads, *] tensor, int64 (storages pass 2
+    GiB).
+    """
     if TABLE_PER_SAMPLE:
         s = group // batch
         b = group % batch
@@ -36,9 +39,14 @@ def _table_row(
     table_ptr, group, batch, stride_s, stride_b,
     D: tl.constexpr, BLOCK_D: tl.constexpr, TABLE_PER_SAMPLE: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """cos and sin of the tile's position, [1, BLOCK_D/2] each; the table row is [cos(D/2) | sin(D/2)]."""
+    """cos and sin of the tile's position, [1, BLOCK_D/2] each; the table row is [cos(D/2) |
+    sin(D/2)].
+    """
     if TABLE_PER_SAMPLE:
-        base = tl.cast(group // batch, tl.int64) * stride_s + tl.cast(group % batch, tl.int64) * stride_b
+        base = (
+            tl.cast(group // batch, tl.int64) * stride_s
+            + tl.cast(group % batch, tl.int64) * stride_b
+        )
     else:
         base = tl.cast(group, tl.int64) * stride_s
     half = tl.arange(0, BLOCK_D // 2)[None, :]
@@ -49,7 +57,9 @@ def _table_row(
 
 
 @triton.jit
-def _norm_rotate(x, w, cos, sin, eps, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr):
+def _norm_rotate(
+    x, w, cos, sin, eps, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr
+):
     rstd = tl.rsqrt(tl.sum(x * x, axis=1) / D + eps)
     n = x * rstd[:, None] * w
     even, odd = tl.split(tl.reshape(n, [BLOCK_M, BLOCK_D // 2, 2]))
@@ -87,10 +97,15 @@ def norm_rope_forward_kernel(
     ok = local < group_rows
     cols = tl.arange(0, BLOCK_D)[None, :]
     keep = ok[:, None] & (cols < D)
-    tile_cols = tl.zeros([BLOCK_M, 1], tl.int32) + cols  # a weight per row: no exchange between warps
-    at = _offsets(
-        group, local, batch, heads, x_stride_s, x_stride_b, x_stride_h, TABLE_PER_SAMPLE
-    )[:, None] + cols
+    tile_cols = (
+        tl.zeros([BLOCK_M, 1], tl.int32) + cols
+    )  # a weight per row: no exchange between warps
+    at = (
+        _offsets(group, local, batch, heads, x_stride_s, x_stride_b, x_stride_h, TABLE_PER_SAMPLE)[
+            :, None
+        ]
+        + cols
+    )
     row = tl.cast(group, tl.int64) * group_rows + local
     x = tl.load(x_ptr + at, mask=keep, other=0.0).to(ACC)
     w = tl.load(weight_ptr + tile_cols, mask=keep, other=0.0).to(ACC)
@@ -111,7 +126,9 @@ def norm_rope_backward_kernel(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     TABLE_PER_SAMPLE: tl.constexpr, STAGES: tl.constexpr, FP64: tl.constexpr,
 ):  # fmt: skip
-    """dx [S,B,heads,D] contiguous; partial dweight [programs, D], one row a program, summed later in order."""
+    """dx [S,B,heads,D] contiguous; partial dweight [programs, D], one row a program, summed later
+    in order.
+    """
     ACC: tl.constexpr = tl.float64 if FP64 else tl.float32
     pid = tl.program_id(0)
     cols = tl.arange(0, BLOCK_D)[None, :]
@@ -123,12 +140,18 @@ def norm_rope_backward_kernel(
         ok = local < group_rows
         keep = ok[:, None] & (cols < D)
         row = tl.cast(group, tl.int64) * group_rows + local
-        at_x = _offsets(
-            group, local, batch, heads, x_stride_s, x_stride_b, x_stride_h, TABLE_PER_SAMPLE
-        )[:, None] + cols
-        at_g = _offsets(
-            group, local, batch, heads, g_stride_s, g_stride_b, g_stride_h, TABLE_PER_SAMPLE
-        )[:, None] + cols
+        at_x = (
+            _offsets(
+                group, local, batch, heads, x_stride_s, x_stride_b, x_stride_h, TABLE_PER_SAMPLE
+            )[:, None]
+            + cols
+        )
+        at_g = (
+            _offsets(
+                group, local, batch, heads, g_stride_s, g_stride_b, g_stride_h, TABLE_PER_SAMPLE
+            )[:, None]
+            + cols
+        )
         x = tl.load(x_ptr + at_x, mask=keep, other=0.0).to(ACC)
         g = tl.load(g_ptr + at_g, mask=keep, other=0.0).to(ACC)
         rstd = tl.load(rstd_ptr + row, mask=ok, other=0.0)
@@ -151,9 +174,11 @@ def qkv_forward_kernel(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     TABLE_PER_SAMPLE: tl.constexpr, FP64: tl.constexpr,
 ):  # fmt: skip
-    """mixed [S,B,heads,(q D|k D|v D)] -> q, k rotated, v copied bit for bit, [S,B,heads,D] each; rstd [2, rows].
+    """mixed [S,B,heads,(q D|k D|v D)] -> q, k rotated, v copied bit for bit, [S,B,heads,D] each;
+    rstd [2, rows].
 
-    All three loads are issued before the first store: Triton pointers may alias, so the compiler cannot.
+    All three loads are issued before the first store: Triton pointers may alias, so the compiler
+    cannot.
     """
     ACC: tl.constexpr = tl.float64 if FP64 else tl.float32
     pid = tl.program_id(0)
@@ -162,10 +187,22 @@ def qkv_forward_kernel(
     ok = local < group_rows
     cols = tl.arange(0, BLOCK_D)[None, :]
     keep = ok[:, None] & (cols < D)
-    tile_cols = tl.zeros([BLOCK_M, 1], tl.int32) + cols  # a weight per row: no exchange between warps
-    at = _offsets(
-        group, local, batch, heads, mixed_stride_s, mixed_stride_b, mixed_stride_h, TABLE_PER_SAMPLE
-    )[:, None] + cols
+    tile_cols = (
+        tl.zeros([BLOCK_M, 1], tl.int32) + cols
+    )  # a weight per row: no exchange between warps
+    at = (
+        _offsets(
+            group,
+            local,
+            batch,
+            heads,
+            mixed_stride_s,
+            mixed_stride_b,
+            mixed_stride_h,
+            TABLE_PER_SAMPLE,
+        )[:, None]
+        + cols
+    )
     row = tl.cast(group, tl.int64) * group_rows + local
     out = row[:, None] * D + cols
     q = tl.load(mixed_ptr + at, mask=keep, other=0.0).to(ACC)
@@ -196,7 +233,9 @@ def qkv_backward_kernel(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     TABLE_PER_SAMPLE: tl.constexpr, STAGES: tl.constexpr, FP64: tl.constexpr,
 ):  # fmt: skip
-    """d(mixed) [S,B,heads,(dq|dk|dv)] contiguous, dv copied; partial dweight [2, programs, D] (q first)."""
+    """d(mixed) [S,B,heads,(dq|dk|dv)] contiguous, dv copied; partial dweight [2, programs, D] (q
+    first).
+    """
     ACC: tl.constexpr = tl.float64 if FP64 else tl.float32
     pid = tl.program_id(0)
     cols = tl.arange(0, BLOCK_D)[None, :]
@@ -214,15 +253,24 @@ def qkv_backward_kernel(
             group, local, batch, heads, mixed_stride_s, mixed_stride_b, mixed_stride_h,
             TABLE_PER_SAMPLE,
         )[:, None] + cols  # fmt: skip
-        at_q = _offsets(
-            group, local, batch, heads, dq_stride_s, dq_stride_b, dq_stride_h, TABLE_PER_SAMPLE
-        )[:, None] + cols
-        at_k = _offsets(
-            group, local, batch, heads, dk_stride_s, dk_stride_b, dk_stride_h, TABLE_PER_SAMPLE
-        )[:, None] + cols
-        at_v = _offsets(
-            group, local, batch, heads, dv_stride_s, dv_stride_b, dv_stride_h, TABLE_PER_SAMPLE
-        )[:, None] + cols
+        at_q = (
+            _offsets(
+                group, local, batch, heads, dq_stride_s, dq_stride_b, dq_stride_h, TABLE_PER_SAMPLE
+            )[:, None]
+            + cols
+        )
+        at_k = (
+            _offsets(
+                group, local, batch, heads, dk_stride_s, dk_stride_b, dk_stride_h, TABLE_PER_SAMPLE
+            )[:, None]
+            + cols
+        )
+        at_v = (
+            _offsets(
+                group, local, batch, heads, dv_stride_s, dv_stride_b, dv_stride_h, TABLE_PER_SAMPLE
+            )[:, None]
+            + cols
+        )
         q = tl.load(mixed_ptr + at, mask=keep, other=0.0).to(ACC)
         k = tl.load(mixed_ptr + at + D, mask=keep, other=0.0).to(ACC)
         dq = tl.load(dq_ptr + at_q, mask=keep, other=0.0).to(ACC)
@@ -234,12 +282,8 @@ def qkv_backward_kernel(
             table_ptr, group, batch, table_stride_s, table_stride_b,
             D, BLOCK_D, TABLE_PER_SAMPLE, ACC,
         )  # fmt: skip
-        dq, q_part = _norm_rotate_backward(
-            dq, q, q_weight, cos, sin, q_rstd, D, BLOCK_M, BLOCK_D
-        )
-        dk, k_part = _norm_rotate_backward(
-            dk, k, k_weight, cos, sin, k_rstd, D, BLOCK_M, BLOCK_D
-        )
+        dq, q_part = _norm_rotate_backward(dq, q, q_weight, cos, sin, q_rstd, D, BLOCK_M, BLOCK_D)
+        dk, k_part = _norm_rotate_backward(dk, k, k_weight, cos, sin, k_rstd, D, BLOCK_M, BLOCK_D)
         dq_weight += q_part
         dk_weight += k_part
         out = row[:, None] * (3 * D) + cols

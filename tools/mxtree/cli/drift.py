@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 def drift(
     upstream: Annotated[
-        list[str] | None, typer.Argument(metavar="[UPSTREAM]...", show_default="all")
+        list[str] | None, typer.Argument(metavar="UPSTREAM", show_default="all")
     ] = None,
     onto: Annotated[
         str | None,

@@ -68,8 +68,9 @@ def _series(
     over: tuple[str, ...]
     if source.path is not None:
         theirs = Trees(source.path)
-        road: Road = _history(theirs, upstream, base, onto)
-        over = (f"{upstream.default}..{onto or 'HEAD'}",)
+        history = _history(theirs, upstream, base, onto)
+        road: Road = history
+        over = (f"{upstream.default}..{onto or 'HEAD'} ({len(history)} commits)",)
     else:
         versions = _releases(project, upstream, base, source, onto)
         if not versions:
@@ -126,6 +127,11 @@ def _history(theirs: Trees, upstream: Upstream, base: Imported, onto: str | None
             f"{onto or 'HEAD'}",
             hint=f"complete it: git -C '{theirs.repo}' fetch --unshallow --tags",
             code=ExitCode.COULD_NOT_CHECK,
+        )
+    if start == end != base.commit:
+        raise FatalError(
+            f"{onto or 'HEAD'} is older than {base.version}, the release the series is made for",
+            hint="name a newer tag, branch or commit with --onto",
         )
     return History(theirs, start, end)
 

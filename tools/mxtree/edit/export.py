@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from mxtree import locks
 from mxtree.edit import plan as plans
 from mxtree.edit.naming import assign_names
 from mxtree.edit.notes import read_notes, write_notes
-from mxtree.engine import apply_series
+from mxtree.engine import Applied, Fit, apply_series
 from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text, run_git
 from mxtree.series import Patch, load_series
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mxtree.edit.plan import Plan
-    from mxtree.engine import Applied
     from mxtree.project import Project
     from mxtree.tree.manifest import Manifest, UpstreamRecord
 
@@ -76,21 +77,26 @@ def _export(
     repository = tree / name
     refuse_unfinished(repository)
     base, head = record.base_commit, git_text("rev-parse", "HEAD", cwd=repository)
-    commits = _commits(repository, base, head)
-    raw = format_range(repository, base, head) if head != base else ()
     directory = project.series_dir(name, record.version)
-    applied = _apply_back(repository, base, raw, commits)
-    old = load_series(directory).patches if directory.is_dir() else ()
-    recorded = read_notes(repository, tuple(commit.id for commit in commits))
-    final = _canonical(repository, base, raw, applied, commits)
+    # Formatting is most of the time and git's own; what else is read is read beside it.
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        formatting = beside.submit(format_range, repository, base, head)
+        commits = _commits(repository, base, head)
+        old = load_series(directory).patches if directory.is_dir() else ()
+        recorded = read_notes(repository, tuple(commit.id for commit in commits))
+        raw = formatting.result()
+    proven = _proven(record, commits, raw)
+    applied = _apply_back(repository, base, raw, commits, proven)
+    is_proven = proven == len(commits)
+    final = raw if is_proven else _canonical(repository, base, raw, applied, commits)
     file_names = assign_names(
         [recorded.get(commit.id, ()) for commit in commits],
-        [item.patch.subject for item in applied],
+        [_subject(commit) for commit in commits],
         [patch.name for patch in old],
     )
     new = list(zip(file_names, final, strict=True))
     plan = plans.make_plan(name, directory, old, new, refresh=refresh)
-    kept = apply_series(repository, base, plan.patches)
+    kept = _applied_as_kept(repository, base, plan, final, applied)
     if [item.tree for item in kept] != [item.tree for item in applied]:
         # With its old line numbers a patch would land elsewhere: the context is not unique.
         plan = plans.make_plan(name, directory, old, new, refresh=True)
@@ -98,10 +104,26 @@ def _export(
     return Export(plan, kept)
 
 
+def _applied_as_kept(
+    repository: Path,
+    base: str,
+    plan: Plan,
+    final: Sequence[bytes],
+    applied: Sequence[Applied],
+) -> tuple[Applied, ...]:
+    """Return what the files that stay or are written give when they are applied."""
+    if [patch.raw for patch in plan.patches] == list(final):
+        pairs = zip(applied, plan.patches, strict=True)
+        return tuple(replace(item, patch=patch) for item, patch in pairs)
+    return apply_series(repository, base, plan.patches)
+
+
 def refuse_unfinished(repository: Path) -> None:
     """Raise `FatalError` when there are uncommitted changes, or a rebase or am that stopped."""
-    for state in ("rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "MERGE_HEAD"):
-        path = git_text("rev-parse", "--path-format=absolute", "--git-path", state, cwd=repository)
+    states = ("rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "MERGE_HEAD")
+    wanted = [word for state in states for word in ("--git-path", state)]
+    paths = git_text("rev-parse", "--path-format=absolute", *wanted, cwd=repository).splitlines()
+    for state, path in zip(states, paths, strict=True):
         if Path(path).exists():
             raise FatalError(
                 f"{repository}: an operation of git is unfinished ({state})",
@@ -146,15 +168,36 @@ def _commits(repository: Path, base: str, head: str) -> tuple[_Commit, ...]:
     )
 
 
+def _proven(record: UpstreamRecord, commits: Sequence[_Commit], raw: Sequence[bytes]) -> int:
+    """Return how many leading commits are those that the build made of the very same bytes."""
+    for index, (patch, commit, data) in enumerate(zip(record.patches, commits, raw, strict=False)):
+        if patch.commit != commit.id or patch.digest != hashlib.sha256(data).hexdigest():
+            return index
+    return min(len(record.patches), len(commits))
+
+
 def _apply_back(
-    repository: Path, base: str, raw: Sequence[bytes], commits: Sequence[_Commit]
+    repository: Path,
+    base: str,
+    raw: Sequence[bytes],
+    commits: Sequence[_Commit],
+    proven: int,
 ) -> tuple[Applied, ...]:
-    """Apply what was formatted and compare: the proof that nothing is lost in a patch file."""
+    """Apply what was formatted and compare: the proof that nothing is lost in a patch file.
+
+    The first ``proven`` patches were applied by the build, which made these very commits.
+    """
     patches = [
         Patch(repository / commit.id, "0000", commit.id[:12], data)
         for commit, data in zip(commits, raw, strict=True)
     ]
-    applied = apply_series(repository, base, patches)
+    built = [
+        Applied(patch, commit.id, commit.tree, Fit.EXACT)
+        for patch, commit in zip(patches[:proven], commits[:proven], strict=True)
+    ]
+    below = commits[proven - 1].id if proven else base
+    rest = apply_series(repository, below, patches[proven:]) if patches[proven:] else ()
+    applied = (*built, *rest)
     for commit, made in zip(commits, applied, strict=True):
         if made.tree != commit.tree:
             _refuse(repository, commit, f"its patch gives tree {made.tree[:12]}, not its own")

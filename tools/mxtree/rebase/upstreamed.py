@@ -30,6 +30,10 @@ class Upstreamed:
         self._rebase = rebase
         self._touched = touched
 
+    def was_empty(self, index: int) -> bool:
+        """Return whether a patch changed nothing to begin with."""
+        return not self._touched[index]
+
     def after_empty_merge(self, index: int, patch: bytes) -> str:
         """Return since when upstream has a patch of which a merge left nothing."""
         twin = self._commits.get(self._patch_id(index))

@@ -112,9 +112,11 @@ class Walk:
         work = self._work
         work.move_to(rebase.tip)
         result = work.pick([step.old_commit for step in rebase.steps[start:stop]])
-        made = work.log(rebase.tip, "HEAD")
-        for offset, commit in enumerate(made):
-            rebase = self._picked(rebase, start + offset, commit, upstreamed)
+        made = work.log_trees(rebase.tip, "HEAD")
+        before = work.tree_of(rebase.tip)
+        for offset, (commit, tree) in enumerate(made):
+            rebase = self._picked(rebase, start + offset, commit, upstreamed, empty=tree == before)
+            before = tree
         if result.returncode == 0:
             return rebase
         if not work.unmerged() and not work.git("status", "--porcelain"):
@@ -124,12 +126,11 @@ class Walk:
             )
         return self._stopped(rebase, start + len(made), upstreamed)
 
-    def _picked(self, rebase: Rebase, index: int, commit: str, upstreamed: Upstreamed) -> Rebase:
+    def _picked(
+        self, rebase: Rebase, index: int, commit: str, upstreamed: Upstreamed, *, empty: bool
+    ) -> Rebase:
         """Decide what a clean merge means: kept, or nothing left because upstream has it."""
-        work, old = self._work, rebase.steps[index].old_commit
-        is_empty = work.tree_of(commit) == work.tree_of(f"{commit}^")
-        was_empty = work.tree_of(old) == work.tree_of(f"{old}^")
-        if not is_empty or was_empty:
+        if not empty or upstreamed.was_empty(index):
             return self._kept(rebase, index, commit)
         evidence = upstreamed.after_empty_merge(index, self._patches[index].raw)
         rebase = rebase.with_step(index, outcome=Outcome.MERGED, evidence=evidence)

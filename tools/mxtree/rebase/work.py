@@ -81,6 +81,12 @@ class Work:
         span = f"{base}..{tip}"
         return self.git("rev-list", "--reverse", "--first-parent", span).decode().split()
 
+    def log_trees(self, base: str, tip: str) -> list[tuple[str, str]]:
+        """Return commit and tree of everything after ``base`` up to ``tip``, oldest first."""
+        options = ("--format=%H %T", "--reverse", "--first-parent")
+        rows = self.git("log", *options, f"{base}..{tip}").decode().splitlines()
+        return [(commit, tree) for commit, tree in (row.split(" ") for row in rows)]
+
     def differing(self, old: str, new: str) -> frozenset[bytes]:
         """Return the paths that differ between two commits."""
         out = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)

@@ -27,7 +27,7 @@ def rotate(x: torch.Tensor, points: int) -> torch.Tensor:
     inverse, so a second call undoes the first up to rounding. Butterflies run at distance 1, 2, 4,
     .. in fp32; the Triton packers run the same operations in the same order, hence equal bits.
     """
-    if points == 0:
+    if points == 0 or x.numel() == 0:
         return x
     if points not in SIZES:
         raise MXValueError(f"Hadamard of {points!r} points is not offered; valid: {SIZES}")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mxflux.mx import fp8, ops, tally
+from mxflux.mx import ops
 from mxflux.mx.blob import MXBlob
 from mxflux.mx.errors import MissingOperandError, MXValueError
 from mxflux.mx.gemm import gemm
+from mxflux.mx.high import high_matmul
 from mxflux.mx.quantize import ABSENT, rng_state
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _high_backward(
     *_, x, weight, _, site = ctx.saved_tensors
     dx = dw = None
     if wants_dx:
-        dx = _high_product(ctx.plan, dy, weight, site, "dgrad").to(ctx.dtypes[0])
+        dx = high_matmul(dy, weight, ctx.plan.backward, site, "dgrad").to(ctx.dtypes[0])
     if wants_dw:
 
         def product(
@@ -129,32 +130,13 @@ def _high_backward(
             out: Tensor | None = None,
             accumulate: bool = False,
         ) -> Tensor:
-            result = _high_product(ctx.plan, dy.t(), x, site, direction)
+            result = high_matmul(dy.t(), x, ctx.plan.backward, site, direction)
             if out is None:
                 return result.to(out_dtype)
             return out.add_(result) if accumulate else out.copy_(result)
 
         dw = _weight_gradient(ctx, product, site)
     return dx, dw
-
-
-def _high_product(
-    plan: LinearPlan, a: Tensor, b: Tensor, site: Tensor | None, direction: str
-) -> Tensor:
-    """a @ b in fp32, operands rounded to the backward precision."""
-    if plan.backward == "fp8":
-        formats = "fp8-e5m2/e4m3"
-        result = fp8.matmul(fp8.quantize(a, fp8.GRADIENT), fp8.quantize(b, fp8.OPERAND))
-    else:
-        formats = "bf16"
-        left, right = a.to(torch.bfloat16), b.to(torch.bfloat16)
-        if left.is_cuda:
-            result = torch.mm(left, right, out_dtype=torch.float32)
-        else:
-            result = left.float() @ right.float()
-    if site is not None:
-        tally.record_gemm(site, direction, formats, "torch")
-    return result
 
 
 def mx_linear(

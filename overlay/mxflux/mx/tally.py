@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from mxflux.mx.errors import MXError, PrecisionError
+from mxflux.mx.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +20,11 @@ UNNAMED = "<unnamed>"
 
 _active: Census | None = None
 _names: list[str] = []
+
+
+def is_mx(formats: str) -> bool:
+    """Whether every operand of a recorded GEMM was in an MX element format."""
+    return all(part in FORMATS for part in formats.split("/"))
 
 
 class Census:
@@ -42,8 +48,8 @@ class Census:
         self.gemms[module, direction, formats, backend] += 1
 
     def total_gemms(self) -> int:
-        """GEMMs in an MX format, all modules and directions."""
-        return sum(self.gemms.values())
+        """GEMMs with both operands in an MX format, all modules and directions."""
+        return sum(n for (_, _, formats, _), n in self.gemms.items() if is_mx(formats))
 
     def table(self) -> str:
         """A Markdown table, one line a module and GEMM direction, then one a quantization."""
@@ -61,14 +67,18 @@ class Census:
         """Raise PrecisionError naming every expected module that missed a direction.
 
         expected: module names; default those found when the census was opened. formats: accepted
-        texts such as "e2m1"; default any. Expecting nothing is an error too: a census that found
-        no linear proves nothing.
+        texts such as "e2m1" or "bf16"; default MX formats only, which a hybrid plan does not meet
+        in its backward. Expecting nothing is an error: no linear found proves nothing.
         """
         names = self.expected if expected is None else tuple(expected)
         if not names:
             raise PrecisionError("census: no linear was expected to run in MX; is the model bare?")
         accepted = None if formats is None else set(formats)
-        seen = {(m, d) for m, d, f, _ in self.gemms if accepted is None or f in accepted}
+        seen = {
+            (module, direction)
+            for module, direction, text, _ in self.gemms
+            if (is_mx(text) if accepted is None else text in accepted)
+        }
         wanted = tuple(directions)
         gaps = {n: [d for d in wanted if (n, d) not in seen] for n in names}
         missing = [f"  {n}: {', '.join(d)}" for n, d in gaps.items() if d]

@@ -23,6 +23,9 @@ from mxflux.mx import (
 from mxflux.mx.linear import MXLinear, _MXLinearFunction, mx_linear
 from mxflux.mx.plans import PLANS, LinearPlan, mxfp4, mxfp6, mxfp8
 
+#: torch's Dynamo makes an instance of every autograd Function it traces and warns itself about it.
+dynamo = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
 ALL = {
     "mxfp4": mxfp4(),
     "mxfp4 fp8": mxfp4(backward="fp8"),
@@ -233,6 +236,7 @@ def test_stochastic_gradients_differ_between_calls_and_repeat_from_the_seed() ->
     assert two.equal(again[1])
 
 
+@dynamo
 @pytest.mark.parametrize("name", ALL)
 def test_compiles_without_a_graph_break_to_the_same_bits(name: str) -> None:
     torch.compiler.reset()
@@ -249,6 +253,7 @@ def test_compiles_without_a_graph_break_to_the_same_bits(name: str) -> None:
         assert got.equal(want)
 
 
+@dynamo
 def test_the_compiled_module_advances_its_rng_and_does_not_recompile_per_layer() -> None:
     torch.compiler.reset()
     layers = [MXLinear(96, 96, mxfp4(), dtype=torch.bfloat16) for _ in range(3)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import shutil
 import subprocess
 import tempfile
 from collections import Counter
@@ -104,6 +105,15 @@ def resources(compiled: Any) -> Resources:
     return _nvidia(compiled)
 
 
+def nvidia_tool(name: str) -> str:
+    """cuobjdump or nvdisasm: Triton's own, else the one on PATH; FileNotFoundError otherwise."""
+    own = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
+    found = str(own) if own.exists() else shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(f"{name}: neither at {own} nor on PATH")
+    return found
+
+
 def _amd(compiled: Any) -> Resources:
     asm = compiled.asm["amdgcn"]
 
@@ -130,18 +140,17 @@ def _amd(compiled: Any) -> Resources:
 
 
 def _nvidia(compiled: Any) -> Resources:
-    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         cubin.write(compiled.asm["cubin"])
         cubin.flush()
         usage = subprocess.run(
-            [str(tools / "cuobjdump"), "-res-usage", cubin.name],
+            [nvidia_tool("cuobjdump"), "-res-usage", cubin.name],
             capture_output=True,
             text=True,
             check=True,
         ).stdout
         sass = subprocess.run(
-            [str(tools / "nvdisasm"), "-c", cubin.name], capture_output=True, text=True, check=True
+            [nvidia_tool("nvdisasm"), "-c", cubin.name], capture_output=True, text=True, check=True
         ).stdout
     registers = int(re.search(r"REG:(\d+)", usage)[1])  # type: ignore[index]
     stack = int(re.search(r"STACK:(\d+)", usage)[1])  # type: ignore[index]

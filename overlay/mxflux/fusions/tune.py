@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
+from triton.runtime.errors import OutOfResources
 
 from mxflux.fusions import catalog, crosscompile, tables, timing
 from mxflux.fusions.reduction import reduction
@@ -72,14 +73,13 @@ def _ln_candidates(op: str, units: int, lanes: int) -> list[Config]:
 
 
 def compile_one(arch: str, op: str, config: Config) -> str | None:
-    """Compile one candidate into Triton's cache without a GPU; the reason when it cannot be
-    used.
-    """
+    """Compile one candidate into Triton's cache, no GPU used; the reason to leave it out, or None."""
     with crosscompile.compile_for(arch):
-        for seq, batch in ((512, 32), (4608, 1)):
+        for seq, batch in catalog.SHAPES:
             for call in catalog.Factory(arch).calls(op, seq, batch, config):
                 compiled = crosscompile.compile_launch(call.launch, call.pointers)
-                if crosscompile.resources(compiled).spills > SPILL_BYTES:
+                first = (seq, batch) == catalog.SHAPES[0]
+                if first and crosscompile.resources(compiled).spills > SPILL_BYTES:
                     return "spills"
     return None
 
@@ -95,14 +95,17 @@ def precompile(arch: str, jobs: list[tuple[str, Config]], workers: int) -> list[
 
 
 def time_op(arch: str, op: str, seq: int, batch: int, config: Config) -> float:
-    """Median microseconds of the op's kernels on random data, L2 cold."""
+    """Median microseconds of the op's kernels on random data, L2 cold; inf when they do not fit."""
     calls = catalog.Factory(arch, "cuda").calls(op, seq, batch, config)
 
     def run() -> None:
         for call in calls:
             call()
 
-    return timing.device_time(run, repeats=12)
+    try:
+        return timing.device_time(run, repeats=12)
+    except OutOfResources:
+        return float("inf")
 
 
 def time_reduction(arch: str, width: int, config: Config) -> float:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import fusions_support as support  # noqa: F401
@@ -95,6 +96,20 @@ def test_candidates_have_exactly_the_keys_of_their_op(op: str, units: int, lanes
     found = tune.candidates(op, units, lanes)
     assert len(found) == len({tuple(sorted(c.items())) for c in found}) > 3
     assert all(set(config) == set(tables.OPS[op]) for config in found)
+
+
+def test_a_tuned_table_is_whole_and_takes_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(multi_processor_count=132, warp_size=32, name="none")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
+    monkeypatch.setattr(tune, "precompile", lambda _, jobs, __: jobs)
+    monkeypatch.setattr(tune, "time_op", lambda *a: float(abs(a[-1]["num_warps"] - 4) + a[3] / 64))
+    monkeypatch.setattr(tune, "time_reduction", lambda *a: float(a[-1]["BLOCK_P"]))
+    log: dict[str, object] = {}
+    table = tune.tune("sm_90", 1, log)
+    whole = tables.parse(json.loads(tune.dump(table)), "x.json")
+    assert {entry.config["num_warps"] for op in list(whole)[:-1] for entry in whole[op]} == {4}
+    assert [entry.width for entry in whole["reduce_partials"]] == sorted(tune.REDUCTIONS)
+    assert len(log) == 8 * len(catalog.SHAPES) + len(tune.REDUCTIONS)
 
 
 def test_the_tuner_says_that_it_needs_a_gpu(

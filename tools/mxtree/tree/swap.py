@@ -25,9 +25,8 @@ def staging(target: Path) -> Iterator[Path]:
 
     The caller holds the lock of ``target``, so leftovers of a killed run are nobody's and go first.
     """
-    stage = target.with_name(f".{target.name}.stage")
+    stage = _stage(target)
     recover(target)
-    shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir(parents=True)
     try:
         yield stage
@@ -51,13 +50,18 @@ def replace(stage: Path, target: Path) -> None:
 
 
 def recover(target: Path) -> None:
-    """Finish or undo a `replace` that was killed between its renames."""
+    """Finish or undo a `replace` that was killed between its renames; clear what was staged."""
+    shutil.rmtree(_stage(target), ignore_errors=True)
     aside = _aside(target)
     if aside.exists():
         if target.exists():
             shutil.rmtree(aside)
         else:
             aside.rename(target)
+
+
+def _stage(target: Path) -> Path:
+    return target.with_name(f".{target.name}.stage")
 
 
 def _aside(target: Path) -> Path:

@@ -11,6 +11,7 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 _MARKUP = re.compile(r"[\\`*_~|$\[\]!]")
 # GitHub makes links of names, numbers and addresses, and pictures of ":words:".
 _LINKED = re.compile(r"([@#]|:(?=\S)|www(?=\.))", re.IGNORECASE)
+_SAFE_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _RUNS = re.compile(r"`+")
 _PLAIN = re.compile(r"[^A-Za-z0-9 .,()_/-]")
 
@@ -37,20 +38,15 @@ def markdown(text: str) -> str:
 
 
 def code_span(text: str) -> str:
-    """Return text as a code span that may stand in a table cell."""
-    line = one_line(text).replace("|", "\\|")
-    ticks = "`" * (_longest_run(line) + 1)
-    pad = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{ticks}{pad}{line}{pad}{ticks}"
+    """Return text as code that may stand in a table cell."""
+    if _SAFE_CODE.fullmatch(text):
+        return f"`{text}`"
+    return f"<code>{markdown(text)}</code>"
 
 
 def fence(text: str) -> str:
     """Return a code fence longer than any run of backticks in the text."""
-    return "`" * max(3, _longest_run(text) + 1)
-
-
-def _longest_run(text: str) -> int:
-    return max(map(len, _RUNS.findall(text)), default=0)
+    return "`" * max(3, 1 + max(map(len, _RUNS.findall(text)), default=0))
 
 
 def mermaid(text: str) -> str:

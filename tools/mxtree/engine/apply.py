@@ -13,7 +13,6 @@ from mxtree.engine.safety import beyond_symlink, check_changed, names_of, parse_
 from mxtree.engine.state import TreeState
 from mxtree.engine.stream import CommitStream
 from mxtree.errors import ExitCode, FatalError
-from mxtree.git import git_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,9 +44,8 @@ def apply_prefix(
 ) -> tuple[tuple[Applied, ...], ConflictError | None]:
     """Apply as many of ``patches`` as fit; return them, and the conflict that ended it."""
     parsed = [parse_sections(patch) for patch in patches]
-    with AmSession(repo) as session:
-        commit = git_text("rev-parse", "--verify", f"{base}^{{commit}}", cwd=repo)
-        run = _Run(session, commit, names_of(parsed), three_way=three_way)
+    with AmSession(repo, f"{base}^{{commit}}") as session:
+        run = _Run(session, session.resolved[0], names_of(parsed), three_way=three_way)
         conflict = None
         try:
             for patch, sections in zip(patches, parsed, strict=True):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mxtree.engine.state import Edit
 from mxtree.engine.stream import CommitStream
 from mxtree.git import git, git_text
+from mxtree.lint.unusual import why_unusual
 from mxtree.series import Problem
 from mxtree.series.borrow import BorrowedObjects
 from mxtree.series.canonical import format_range
@@ -40,8 +41,7 @@ def check_form(patches: Sequence[Patch]) -> Iterator[Problem]:
     """Yield what is not as `mxtree export` would write it, and what git would cut or misread."""
     for patch in patches:
         if patch.mail is None:
-            message = "is a mail that `git format-patch` does not write (encoding, header, body)"
-            yield Problem(patch.path, 1, message, _REWRITE, "form-mail")
+            yield Problem(patch.path, *why_unusual(patch.raw), _REWRITE, "form-mail")
         else:
             yield from _check_message(patch, patch.mail)
             yield from _check_diff(patch, patch.mail)

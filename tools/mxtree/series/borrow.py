@@ -28,10 +28,12 @@ _NEUTRAL_ATTRIBUTES = "* -text !eol !filter !ident !working-tree-encoding !diff\
 class BorrowedObjects:
     """A context manager: a scratch git directory, and a work tree for those who need one."""
 
-    def __init__(self, repo: Path) -> None:
+    def __init__(self, repo: Path, *revisions: str) -> None:
         paths = ("--git-path", "objects", "--git-path", "shallow")
-        found = git_text("rev-parse", "--path-format=absolute", *paths, cwd=repo)
-        objects, shallow = found.splitlines()
+        found = git_text("rev-parse", "--path-format=absolute", *paths, *revisions, cwd=repo)
+        objects, shallow, *ids = found.splitlines()
+        #: The ids of ``revisions``, which may be any names that ``repo`` knows.
+        self.resolved = tuple(ids)
         self.folder = Path(tempfile.mkdtemp(prefix="mxtree-git-"))
         self.work_tree = self.folder / "tree"
         self.work_tree.mkdir()

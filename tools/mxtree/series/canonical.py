@@ -34,13 +34,14 @@ _START = re.compile(b"^" + SEPARATOR, re.MULTILINE)
 def format_range(repo: Path, base: str, tip: str) -> tuple[bytes, ...]:
     """Return the canonical patch of every commit in ``base..tip`` of ``repo``, oldest first.
 
-    ``base`` and ``tip`` are commit ids. One git process for the whole range: mboxrd quotes every
+    One git process for the whole range: mboxrd quotes every
     "From " in a message, and no line of a diff can begin with one, so the separators are
     unmistakable. Raises `FatalError` when commits and patches do not pair up: a merge has no patch.
     """
-    with BorrowedObjects(repo) as private:
-        out = private.git("format-patch", *FORMAT_PATCH, "--stdout", f"{base}..{tip}")
-        commits = int(private.git("rev-list", "--count", f"{base}..{tip}"))
+    with BorrowedObjects(repo, f"{base}^{{commit}}", f"{tip}^{{commit}}") as private:
+        between = "..".join(private.resolved)
+        out = private.git("format-patch", *FORMAT_PATCH, "--stdout", between)
+        commits = int(private.git("rev-list", "--count", between))
     starts = [match.start() for match in _START.finditer(out)]
     if len(starts) != commits:
         raise FatalError(

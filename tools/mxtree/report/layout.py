@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
 from collections import defaultdict
 from dataclasses import dataclass
@@ -80,20 +81,20 @@ def _lay_out_part(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
     step = BOX_HEIGHT + LAYER_GAP
     left = min((centres[item] - _width(item) / 2 for item in centres), default=0) - MARGIN
     right = max((centres[item] + _width(item) / 2 for item in centres), default=0) + MARGIN
+    middle = {item: round(centre - left) for item, centre in centres.items()}
     boxes = tuple(
-        (round(centres[box] - BOX_WIDTH / 2 - left), MARGIN + level[box] * step)
-        for box in range(count)
+        (middle[box] - BOX_WIDTH // 2, MARGIN + level[box] * step) for box in range(count)
     )
     lines = tuple(
         tuple(
-            (round(centres[item] - left), MARGIN + level[item] * step + y)
+            (middle[item], MARGIN + level[item] * step + y)
             for place, item in enumerate(chain)
             for y in _docks(place, chain)
         )
         for chain in chains
     )
     height = 2 * MARGIN + len(layers) * step - LAYER_GAP
-    return Layout(round(right - left), max(height, 0), boxes, lines)
+    return Layout(math.ceil(right - left), max(height, 0), boxes, lines)
 
 
 def _docks(place: int, chain: Sequence[int]) -> tuple[int, ...]:

@@ -182,6 +182,8 @@ class MXLinear(torch.nn.Module):
     checkpoints have the keys of torch.nn.Linear; seed: its first word.
     """
 
+    rng: Tensor
+
     def __init__(
         self,
         in_features: int,

@@ -9,7 +9,7 @@ wgrad   dy_col   x_col    tokens
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mxflux.mx.backends import backend_named
 from mxflux.mx.errors import MXValueError
@@ -68,34 +68,6 @@ class LinearPlan:
         return self.backward == "mx" and (self.dy_row.stochastic or self.dy_col.stochastic)
 
 
-def _plan(
-    name: str,
-    left: QuantSpec,
-    right: QuantSpec,
-    *,
-    weight: dict[str, bool],
-    gradient: dict[str, bool],
-    wgrad: dict[str, int],
-    backend: str,
-    backward: str,
-    packer: str,
-) -> LinearPlan:
-    from dataclasses import replace
-
-    return LinearPlan(
-        name,
-        x_row=left,
-        w_row=replace(right, **weight),
-        dy_row=replace(left, **gradient),
-        w_col=replace(right, **weight),
-        dy_col=replace(left, **gradient, **wgrad),
-        x_col=replace(right, **wgrad),
-        backend=backend,
-        backward=backward,
-        packer=packer,
-    )
-
-
 def mxfp4(
     backend: str = "emulated",
     *,
@@ -107,15 +79,19 @@ def mxfp4(
     packer: str = "auto",
 ) -> LinearPlan:
     """E2M1 everywhere. Weights in 32 x 32 squares, gradients stochastic, wgrad's pair rotated."""
-    layouts = (AITER_A4W4_A, AITER_A4W4_B) if backend == "aiter" else (PLAIN, PLAIN)
-    left, right = (QuantSpec("e2m1", scale_mode, layout=layout) for layout in layouts)
-    return _plan(
+    for_aiter = backend == "aiter"
+    left = QuantSpec("e2m1", scale_mode, layout=AITER_A4W4_A if for_aiter else PLAIN)
+    right = QuantSpec("e2m1", scale_mode, layout=AITER_A4W4_B if for_aiter else PLAIN)
+    weight = replace(right, block_2d=weight_2d)
+    gradient = replace(left, stochastic=stochastic_gradients)
+    return LinearPlan(
         "mxfp4",
-        left,
-        right,
-        weight={"block_2d": weight_2d},
-        gradient={"stochastic": stochastic_gradients},
-        wgrad={"hadamard": wgrad_hadamard},
+        x_row=left,
+        w_row=weight,
+        dy_row=gradient,
+        w_col=weight,
+        dy_col=replace(gradient, hadamard=wgrad_hadamard),
+        x_col=replace(right, hadamard=wgrad_hadamard),
         backend=backend,
         backward=backward,
         packer=packer,
@@ -134,7 +110,18 @@ def mxfp6(
     """E2M3 (or E3M2), every operand rotated by 32 points, nearest even."""
     layout = AITER_A6W6 if backend == "aiter" else PLAIN
     spec = QuantSpec(element, scale_mode, hadamard=hadamard, layout=layout)
-    return LinearPlan("mxfp6", *[spec] * 6, backend=backend, backward=backward, packer=packer)
+    return LinearPlan(
+        "mxfp6",
+        x_row=spec,
+        w_row=spec,
+        dy_row=spec,
+        w_col=spec,
+        dy_col=spec,
+        x_col=spec,
+        backend=backend,
+        backward=backward,
+        packer=packer,
+    )
 
 
 def mxfp8(

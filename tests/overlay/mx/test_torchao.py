@@ -2,8 +2,8 @@
 """A second opinion where it is right: torchao's to_mx, for every format and scale mode.
 
 Left out, with torchao 0.18's own defects as the reason: blocks of scale byte 0 (divided by 2**-126
-instead of 2**-127, so they come back at half their value) and blocks that hold an infinity (a finite
-scale instead of 255).
+instead of 2**-127, so they come back at half their value) and blocks that hold an infinity (a
+finite scale instead of 255).
 """
 
 from __future__ import annotations

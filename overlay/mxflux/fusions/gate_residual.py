@@ -26,7 +26,7 @@ from mxflux.fusions.ln_plans import (
     like_problem,
     modulation_problem,
 )
-from mxflux.fusions.plans import Plans, differentiable, dispatched, signature
+from mxflux.fusions.plans import Plans, differentiable, dispatched, remembered, signature
 
 Tensor = torch.Tensor
 Tensors4 = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -56,9 +56,12 @@ def gate_residual_ln_modulate(
     return _forward(*tensors, eps)[:2]
 
 
-def problem(x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor) -> str | None:
+def _why_not(x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor) -> str | None:
     """Why the op cannot take these arguments, or None; for gates."""
     return checks.first(_problem(x, y, gate, scale, shift), checks.runnable("x", x))
+
+
+problem = remembered(_why_not)
 
 
 def _problem(x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor) -> str | None:
@@ -95,7 +98,7 @@ def _forward(
 def _plan_forward(
     x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor, eps: float
 ) -> ForwardPlan:
-    checks.require(problem(x, y, gate, scale, shift), "gate_residual_ln_modulate")
+    checks.require(_why_not(x, y, gate, scale, shift), "gate_residual_ln_modulate")
     config = configuration("gate_residual_forward", x)
     return forward_plan(x, y, gate, scale, shift, eps, config, gated=True)
 
@@ -126,7 +129,7 @@ def _plan_backward(
     grad: Tensor, dh: Tensor, h: Tensor, y: Tensor, gate: Tensor, scale: Tensor
 ) -> BackwardPlan:
     found = (
-        problem(h, y, gate, scale, scale)
+        _why_not(h, y, gate, scale, scale)
         or like_problem("grad", grad, h)
         or like_problem("dh", dh, h)
     )

@@ -12,15 +12,20 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from mxflux.fusions import catalog, crosscompile, tables
 
 ARCH = "gfx950"
 BANDWIDTH = 8.0e12
 """MI355X, bytes a second by the data sheet; nothing here was timed on one."""
+
+LARGE = (512, 1024)
+"""A shape whose tensors all pass 2 GiB: their accesses must not be 32-bit buffer instructions."""
 
 RESULTS = Path("docs/results")
 COLUMNS = (
@@ -71,14 +76,21 @@ def compile_rows(arch: str = ARCH) -> list[Row]:
         for op in sorted(set(tables.OPS) - {"reduce_partials"}):
             for seq, batch in catalog.SHAPES:
                 rows += _rows(arch, op, seq, batch)
+            rows += _rows(arch, op, *LARGE)
+            if op.startswith(("qkv", "norm_rope")):
+                rows += _rows(arch, op, 512, 32, weight_dtype=torch.float32)
     return rows
 
 
-def _rows(arch: str, op: str, seq: int, batch: int) -> list[Row]:
+def _rows(
+    arch: str, op: str, seq: int, batch: int, weight_dtype: torch.dtype = torch.bfloat16
+) -> list[Row]:
     config = tables.configuration(arch, op, *catalog.table_rows(op, seq, batch))
-    return [
-        _row(op, seq, batch, call) for call in catalog.Factory(arch).calls(op, seq, batch, config)
-    ]
+    calls = catalog.Factory(arch, weight_dtype=weight_dtype).calls(op, seq, batch, config)
+    rows = [_row(op, seq, batch, call) for call in calls]
+    if weight_dtype == torch.float32:
+        rows = [replace(row, config=row.config + ",fp32 weights") for row in rows]
+    return rows
 
 
 def _row(op: str, seq: int, batch: int, call: catalog.Call) -> Row:

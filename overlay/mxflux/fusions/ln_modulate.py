@@ -26,7 +26,7 @@ from mxflux.fusions.ln_plans import (
     like_problem,
     modulation_problem,
 )
-from mxflux.fusions.plans import Plans, differentiable, dispatched, signature
+from mxflux.fusions.plans import Plans, differentiable, dispatched, remembered, signature
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor, Tensor, Tensor]
@@ -52,9 +52,12 @@ def ln_modulate(
     return _forward(x, scale, shift, eps)[0]
 
 
-def problem(x: Tensor, scale: Tensor, shift: Tensor) -> str | None:
+def _why_not(x: Tensor, scale: Tensor, shift: Tensor) -> str | None:
     """Why the op cannot take these arguments, or None; for gates."""
     return checks.first(_problem(x, scale, shift), checks.runnable("x", x))
+
+
+problem = remembered(_why_not)
 
 
 def _problem(x: Tensor, scale: Tensor, shift: Tensor) -> str | None:
@@ -83,7 +86,7 @@ def _forward(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tenso
 
 
 def _plan_forward(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> ForwardPlan:
-    checks.require(problem(x, scale, shift), "ln_modulate")
+    checks.require(_why_not(x, scale, shift), "ln_modulate")
     config = configuration("ln_modulate_forward", x)
     return forward_plan(x, x, scale, scale, shift, eps, config, gated=False)
 
@@ -105,7 +108,7 @@ def _backward(grad: Tensor, x: Tensor, scale: Tensor, mean: Tensor, rstd: Tensor
 
 
 def _plan_backward(grad: Tensor, x: Tensor, scale: Tensor) -> BackwardPlan:
-    found = problem(x, scale, scale) or like_problem("grad", grad, x)
+    found = _why_not(x, scale, scale) or like_problem("grad", grad, x)
     checks.require(found, "ln_modulate backward")
     config = configuration("ln_modulate_backward", x)
     arch = tables.architecture(x.device)

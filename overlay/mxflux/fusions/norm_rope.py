@@ -22,7 +22,7 @@ from mxflux.fusions.norm_rope_plans import (
     table_problem,
     weight_problem,
 )
-from mxflux.fusions.plans import Plans, differentiable, dispatched, signature
+from mxflux.fusions.plans import Plans, differentiable, dispatched, remembered, signature
 from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def norm_rope(x: Tensor, weight: Tensor, table: RopeTable, *, eps: float = 1e-6)
     return _forward(x, weight, cos_sin, eps)[0]
 
 
-def problem(x: Tensor, weight: Tensor, cos_sin: Tensor) -> str | None:
+def _why_not(x: Tensor, weight: Tensor, cos_sin: Tensor) -> str | None:
     """Why the op cannot take these arguments, or None; for gates."""
     if x.dim() != 4:
         return checks.expect("x shape", list(x.shape), "[S, B, heads, D]")
@@ -59,6 +59,9 @@ def problem(x: Tensor, weight: Tensor, cos_sin: Tensor) -> str | None:
         table_problem(cos_sin, x, dim),
         checks.runnable("x", x),
     )
+
+
+problem = remembered(_why_not)
 
 
 _forward_plans: Plans[ForwardPlan] = Plans()
@@ -80,7 +83,7 @@ def _forward(x: Tensor, weight: Tensor, cos_sin: Tensor, eps: float) -> tuple[Te
 
 
 def _plan_forward(x: Tensor, weight: Tensor, cos_sin: Tensor, eps: float) -> ForwardPlan:
-    checks.require(problem(x, weight, cos_sin), "norm_rope")
+    checks.require(_why_not(x, weight, cos_sin), "norm_rope")
     config = configuration(x, "norm_rope_forward", geometry(x.shape, x.shape[3], cos_sin))
     plan = forward_plan(x, cos_sin, eps, config)
     checks.require(checks.programs("x", plan.launch.grid[0], config["num_warps"]), "norm_rope")
@@ -122,7 +125,7 @@ def _backward(
 
 def _plan_backward(grad: Tensor, x: Tensor, weight: Tensor, cos_sin: Tensor) -> BackwardPlan:
     found = checks.first(
-        problem(x, weight, cos_sin), gradient_problem("grad", grad, x, list(x.shape))
+        _why_not(x, weight, cos_sin), gradient_problem("grad", grad, x, list(x.shape))
     )
     checks.require(found, "norm_rope backward")
     geo = geometry(x.shape, x.shape[3], cos_sin)

@@ -28,7 +28,7 @@ from mxflux.fusions.norm_rope_plans import (
     table_problem,
     weight_problem,
 )
-from mxflux.fusions.plans import Plans, differentiable, dispatched, signature
+from mxflux.fusions.plans import Plans, differentiable, dispatched, remembered, signature
 from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
@@ -59,12 +59,15 @@ def norm_rope_qkv(
     return _forward(mixed, q_weight, k_weight, cos_sin, eps)[:3]
 
 
-def problem(mixed: Tensor, q_weight: Tensor, k_weight: Tensor, cos_sin: Tensor) -> str | None:
+def _why_not(mixed: Tensor, q_weight: Tensor, k_weight: Tensor, cos_sin: Tensor) -> str | None:
     """Why the op cannot take these arguments, or None; for gates."""
     return checks.first(
         _problem(mixed, q_weight, k_weight, cos_sin),
         checks.runnable("mixed", mixed),
     )
+
+
+problem = remembered(_why_not)
 
 
 def _problem(mixed: Tensor, q_weight: Tensor, k_weight: Tensor, cos_sin: Tensor) -> str | None:
@@ -102,7 +105,7 @@ def _forward(
 def _plan_forward(
     mixed: Tensor, q_weight: Tensor, k_weight: Tensor, cos_sin: Tensor, eps: float
 ) -> ForwardPlan:
-    checks.require(problem(mixed, q_weight, k_weight, cos_sin), "norm_rope_qkv")
+    checks.require(_why_not(mixed, q_weight, k_weight, cos_sin), "norm_rope_qkv")
     geo = geometry(mixed.shape, mixed.shape[3] // 3, cos_sin)
     config = configuration(mixed, "qkv_forward", geo)
     plan = forward_plan(mixed, cos_sin, eps, config)
@@ -149,7 +152,7 @@ def _plan_backward(
 ) -> BackwardPlan:  # fmt: skip
     sizes = [*mixed.shape[:3], mixed.shape[3] // 3]
     found = checks.first(
-        problem(mixed, q_weight, k_weight, cos_sin),
+        _why_not(mixed, q_weight, k_weight, cos_sin),
         *(
             gradient_problem(name, grad, mixed, sizes)
             for name, grad in (("dq", dq), ("dk", dk), ("dv", dv))

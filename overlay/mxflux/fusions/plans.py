@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ LIMIT = 1024
 bound.
 """
 
+_UNKNOWN = "unknown"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -39,6 +41,29 @@ class Plans(Generic[Plan]):
 def signature(*tensors: torch.Tensor) -> tuple[Hashable, ...]:
     """What a plan may depend on: shape, strides, dtype and device of every tensor."""
     return tuple([(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+
+
+def remembered(check: Callable[..., str | None]) -> Callable[..., str | None]:
+    """`check` on tensors, looked up by their signature: what a gate asks on every step.
+
+    A tracer runs the check itself: its sizes may be symbols.
+    """
+    verdicts: dict[Hashable, str | None] = {}
+
+    @functools.wraps(check)
+    def problem(*tensors: torch.Tensor) -> str | None:
+        if torch.compiler.is_compiling():
+            return check(*tensors)
+        key = signature(*tensors)
+        verdict = verdicts.get(key, _UNKNOWN)
+        if verdict is _UNKNOWN:
+            verdict = check(*tensors)
+            if len(verdicts) >= LIMIT:
+                verdicts.clear()
+            verdicts[key] = verdict
+        return verdict
+
+    return problem
 
 
 def dispatched(*tensors: torch.Tensor) -> bool:

@@ -73,7 +73,7 @@ def _ln_candidates(op: str, units: int, lanes: int) -> list[Config]:
 
 
 def compile_one(arch: str, op: str, config: Config) -> str | None:
-    """Compile one candidate into Triton's cache, no GPU used; the reason to leave it out, or None."""
+    """Compile one candidate into Triton's cache: the reason to leave it out, or None."""
     with crosscompile.compile_for(arch):
         for seq, batch in catalog.SHAPES:
             for call in catalog.Factory(arch).calls(op, seq, batch, config):

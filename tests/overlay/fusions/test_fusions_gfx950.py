@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,7 +19,25 @@ ROW = gfx950.Row("op", "kernel", "BLOCK_M=16", 512, 32, 90, 40, 0, 0, 5, 16, Tru
 def test_committed_table_holds() -> None:
     done = support.run_python("-m", "mxflux.fusions.gfx950", "--check", "--results", str(RESULTS))
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "48 kernels compiled for gfx950, 0 problems" in done.stdout
+    assert "66 kernels compiled for gfx950, 0 problems" in done.stdout
+
+
+def test_buffer_instructions_where_and_only_where_32_bits_reach() -> None:
+    """Past 2 GiB 32-bit row offsets would wrap (ROCm/triton #944, #830, #871).
+
+    LN-modulate keeps them there safely: with one row a step its 64-bit row offset is scalar and goes
+    into the descriptor's base, only the column stays in the 32-bit part.
+    """
+    rows = json.loads((RESULTS / "gfx950-fusions.json").read_text(encoding="utf-8"))[
+        "rows"
+    ].values()
+    large = [row for row in rows if row["batch"] == gfx950.LARGE[1]]
+    assert all(row["buffer_ops"] for row in rows if row not in large)
+    rope = [row for row in large if row["kernel"].startswith(("qkv", "norm_rope"))]
+    assert len(rope) == 4
+    assert not any(row["buffer_ops"] for row in rope)
+    one_row = [row for row in large if row["kernel"].startswith("ln_modulate")]
+    assert all("BLOCK_R=1" in row["config"] for row in one_row)
 
 
 def test_an_interpreting_process_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

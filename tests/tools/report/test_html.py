@@ -143,7 +143,7 @@ def test_a_rebase_that_stopped_says_where(kit: Kit) -> None:
     page = kit.read(to_html(kit.report(kit.story(outcomes=outcomes, status="conflict"))))
     (state,) = page.all("p", "state")
     assert state.text == "not done: conflict in 0002-Patch-2.patch; 1 of 4 patches are carried"
-    assert "4 patches = 1 untouched + 3 waiting" in page.text
+    assert "4 patches = 1 carried + 3 waiting" in page.text
 
 
 def test_nothing_to_forecast_is_said(kit: Kit) -> None:

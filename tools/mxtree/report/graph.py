@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from mxtree.rebase.story import GRAPH_LIMIT
 from mxtree.report import escape
+from mxtree.report.classes import class_of
 
 if TYPE_CHECKING:
-    from mxtree.rebase.model import Step
     from mxtree.rebase.story import Story
 
 
@@ -42,7 +42,8 @@ class Graph:
 
 def graph_of(story: Story) -> Graph:
     """Return the dependency graph of a series."""
-    steps = {step.name: _node(step) for step in story.rebase.steps}
+    rebase = story.rebase
+    steps = {s.name: Node(s.name, s.title, class_of(rebase, s)) for s in rebase.steps}
     if len(steps) > GRAPH_LIMIT and not story.dependencies:
         return Graph((), (), (), is_missing=True)
     joined = {name for edge in story.dependencies for name in edge}
@@ -52,10 +53,6 @@ def graph_of(story: Story) -> Graph:
     apart = tuple(node for name, node in steps.items() if name not in joined)
     # A patch builds on earlier ones only, so there is no cycle to draw.
     return Graph(nodes, tuple(sorted(edge for edge in edges if edge[1] < edge[0])), apart)
-
-
-def _node(step: Step) -> Node:
-    return Node(step.name, step.title, step.outcome or "waiting")
 
 
 def mermaid(graph: Graph) -> str:

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from mxtree import __version__
 from mxtree.report import escape, graph
+from mxtree.report.classes import MEANING
 from mxtree.report.drawing import draw
-from mxtree.report.view import MEANING, view_of
+from mxtree.report.view import view_of
 
 if TYPE_CHECKING:
     from mxtree.rebase.story import Report
@@ -63,6 +65,7 @@ def _context(report: Report, view: ReportView | None = None) -> dict[str, object
     return {"report": view or view_of(report), "meaning": MEANING, "version": __version__}
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("mxtree.report"),

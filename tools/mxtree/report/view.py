@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mxtree.errors import ExitCode, FatalError
-from mxtree.rebase.model import Outcome
+from mxtree.report.classes import CLASSES, class_of
 from mxtree.report.graph import graph_of
 from mxtree.report.rangediff import lines_of
 
@@ -16,22 +17,6 @@ if TYPE_CHECKING:
     from mxtree.rebase.story import Report, Story
     from mxtree.report.graph import Graph
     from mxtree.report.rangediff import Line
-
-WAITING = "waiting"
-
-#: Every class that a patch can be shown in, in the order in which counts are listed.
-CLASSES = (*(str(outcome) for outcome in Outcome), WAITING)
-
-MEANING = {
-    Outcome.UNTOUCHED: "the same file",
-    Outcome.OFFSET: "the same lines at other line numbers",
-    Outcome.REFRESHED: "merged by git; lines around it are upstream's new ones",
-    Outcome.RESOLVED: "resolved by hand: read this one",
-    Outcome.MERGED: "upstream has it",
-    Outcome.DROPPED: "left out by the user",
-    Outcome.CONFLICT: "does not apply and is not resolved",
-    WAITING: "not carried yet",
-}
 
 
 @dataclass(frozen=True)
@@ -119,7 +104,8 @@ def view_of(report: Report) -> ReportView:
 
 def _story(story: Story) -> StoryView:
     rebase = story.rebase
-    counts = rebase.counts()
+    rows = tuple(_row(step, class_of(rebase, step)) for step in rebase.steps)
+    counts = Counter(row.outcome for row in rows)
     if sum(counts[name] for name in CLASSES) != len(rebase.steps):
         raise FatalError(
             f"the classes of {dict(counts)} do not add up to {len(rebase.steps)} patches",
@@ -131,7 +117,7 @@ def _story(story: Story) -> StoryView:
         state=state_of(rebase),
         bases=(_base("from", rebase.old), _base("onto", rebase.new)),
         between=tuple(end.version for end in rebase.between),
-        rows=tuple(_row(step) for step in rebase.steps),
+        rows=rows,
         counts=tuple((name, counts[name]) for name in CLASSES if counts[name]),
         graph=graph_of(story),
         range_diff=tuple(lines_of(story.range_diff)),
@@ -157,10 +143,8 @@ def _base(role: str, end: End) -> Base:
     return Base(role, end.version, end.tag, end.commit, kind, identity)
 
 
-def _row(step: Step) -> Row:
-    return Row(
-        step.name[:4], step.name, step.title, str(step.outcome or WAITING), why=step.evidence
-    )
+def _row(step: Step, outcome: str) -> Row:
+    return Row(step.name[:4], step.name, step.title, outcome, why=step.evidence)
 
 
 def _matrix(report: Report) -> Matrix:
@@ -169,7 +153,7 @@ def _matrix(report: Report) -> Matrix:
     for story in report.stories:
         steps = story.rebase.steps
         titles |= {step.name: step.title for step in steps}
-        classes.append({step.name: str(step.outcome or WAITING) for step in steps})
+        classes.append({step.name: class_of(story.rebase, step) for step in steps})
     versions = tuple(story.rebase.new.version for story in report.stories)
     rows = (
         (name, title, tuple(c.get(name, "") for c in classes)) for name, title in titles.items()

@@ -23,10 +23,10 @@ def test_committed_table_holds() -> None:
 
 
 def test_buffer_instructions_where_and_only_where_32_bits_reach() -> None:
-    """Past 2 GiB 32-bit row offsets would wrap (ROCm/triton #944, #830, #871).
+    """Past 2 GiB 32-bit row offsets wrap (ROCm/triton #944, #830, #871).
 
-    LN-modulate keeps them there safely: with one row a step its 64-bit row offset is scalar and goes
-    into the descriptor's base, only the column stays in the 32-bit part.
+    LN-modulate keeps them there safely: with one row a step its 64-bit row offset is scalar, part
+    of the descriptor's base; only the column stays in the 32-bit part.
     """
     rows = json.loads((RESULTS / "gfx950-fusions.json").read_text(encoding="utf-8"))[
         "rows"

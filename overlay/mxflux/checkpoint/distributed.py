@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,14 +23,24 @@ from .publish import require_absent, sync_folder, sync_tree
 from .safetensors_file import DTYPE_NAMES, TensorInfo
 from .sources import architecture_to_json
 from .torch_dist import is_training_state
-from .tracker import checkpoint_folder, write_tracker
+from .tracker import (
+    TRACKER,
+    checkpoint_folder,
+    final_iteration,
+    read_tracker,
+    write_tracker,
+)
 from .verify import extra_files, file_problems, metadata_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
+
     from mxflux.flux.architecture import FluxArchitecture
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 StateDict = dict[str, Any]
@@ -45,10 +56,42 @@ def save_checkpoint(
     job dies, the tracker names a complete checkpoint. Returns the folder.
     Raises on every rank what went wrong on any: FileExistsError for an existing iteration.
     """
-    final = checkpoint_folder(root, iteration)
-    scratch = root / f".{final.name}.partial"
-    _on_rank_zero(lambda: _prepare(root, final, scratch))
+    scratch = begin_save(root, iteration)
     dist_checkpointing.save(state, str(scratch))
+    return finish_save(root, iteration, architecture)
+
+
+def save_checkpoint_async(
+    root: Path, iteration: int, state: StateDict, architecture: FluxArchitecture
+) -> AsyncRequest:
+    """The same in the background: a request for Megatron's AsyncCallsQueue.
+
+    The checkpoint is published when the queue finalizes the request; a job that dies before
+    leaves the tracker on the previous one.
+    """
+    scratch = begin_save(root, iteration)
+    request = dist_checkpointing.save(
+        state, str(scratch), async_sharded_save=True, async_strategy="mcore"
+    )
+    request.add_finalize_fn(lambda: finish_save(root, iteration, architecture))
+    return request
+
+
+def begin_save(root: Path, iteration: int) -> Path:
+    """Make the scratch folder of a save, on rank 0, and return it on every rank.
+
+    Raises FileExistsError on every rank when the iteration is there already.
+    """
+    final = checkpoint_folder(root, iteration)
+    scratch = _scratch_folder(final)
+    _on_rank_zero(lambda: _prepare(root, final, scratch))
+    return scratch
+
+
+def finish_save(root: Path, iteration: int, architecture: FluxArchitecture) -> Path:
+    """Hash, record, sync, rename and name as the latest what a save has written."""
+    final = checkpoint_folder(root, iteration)
+    scratch = _scratch_folder(final)
     files = _hash_together(scratch)
     _on_rank_zero(lambda: _publish(scratch, final, files, architecture))
     _on_rank_zero(lambda: write_tracker(root, iteration))
@@ -80,11 +123,20 @@ def load_checkpoint(
     return loaded
 
 
+def _scratch_folder(final: Path) -> Path:
+    return final.with_name(f".{final.name}.partial")
+
+
 def _prepare(root: Path, final: Path, scratch: Path) -> None:
-    require_absent(final)
     root.mkdir(parents=True, exist_ok=True)
     if scratch.exists():
         shutil.rmtree(scratch)  # left by a run that died while saving this iteration
+    if final.exists() and (root / TRACKER).exists() and read_tracker(root) < final_iteration(final):
+        # A run died between rename and tracker, resumed from an earlier one and is here again.
+        logger.warning("%s was never named as the latest: it is saved anew", final)
+        final.rename(scratch)
+        shutil.rmtree(scratch)
+    require_absent(final)
     scratch.mkdir()
 
 

@@ -22,6 +22,11 @@ def checkpoint_folder(root: Path, iteration: int) -> Path:
     return root / f"iter_{iteration:07d}"
 
 
+def final_iteration(folder: Path) -> int:
+    """Iteration of a folder that :func:`checkpoint_folder` named."""
+    return int(folder.name.removeprefix("iter_"))
+
+
 def write_tracker(root: Path, iteration: int) -> None:
     """Name ``iteration`` as the latest, atomically and durably."""
     scratch = root / f".{TRACKER}.{os.getpid()}"

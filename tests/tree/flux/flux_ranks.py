@@ -13,9 +13,14 @@ import torch
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.core import CheckpointingException
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
+from megatron.core.dist_checkpointing.strategies.async_utils import AsyncCallsQueue
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
-from mxflux.checkpoint.distributed import load_checkpoint, save_checkpoint
+from mxflux.checkpoint.distributed import (
+    load_checkpoint,
+    save_checkpoint,
+    save_checkpoint_async,
+)
 from mxflux.checkpoint.errors import CheckpointError
 from mxflux.checkpoint.model_state import load_model_state
 from mxflux.flux.model import FluxModel
@@ -84,6 +89,8 @@ def save_and_reshard(root: str) -> dict[str, Any]:
     _save(folder, 4, 1)
     _restart(2)
     out["1 to 2"] = _wrong(folder / "iter_0000004", 2)
+    _save_in_background(folder, 5, 2)
+    out["saved in the background"] = _wrong(folder / "iter_0000005", 2)
     return out
 
 
@@ -120,6 +127,17 @@ def _restart(tensor_parallel: int) -> None:
 def _save(root: Path, iteration: int, tensor_parallel: int) -> None:
     model = _known(tensor_parallel)
     save_checkpoint(root, iteration, model.sharded_state_dict(), model.config.architecture)
+
+
+def _save_in_background(root: Path, iteration: int, tensor_parallel: int) -> None:
+    model = _known(tensor_parallel)
+    queue = AsyncCallsQueue()
+    request = save_checkpoint_async(
+        root, iteration, model.sharded_state_dict(), model.config.architecture
+    )
+    queue.schedule_async_request(request)
+    queue.maybe_finalize_async_calls(blocking=True)
+    queue.close()
 
 
 def _wrong(folder: Path, tensor_parallel: int) -> list[str]:

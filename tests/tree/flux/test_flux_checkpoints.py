@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +47,18 @@ def folder(root: Path, by_rank: list[dict[str, Any]]) -> Path:
 def test_saved_folders_are_complete_named_by_the_tracker_and_verifiable(
     root: Path, folder: Path
 ) -> None:
-    assert read_tracker(root) == 4
-    names = ["iter_0000003", "iter_0000004", "latest_checkpointed_iteration.txt"]
+    assert read_tracker(root) == 5
+    folders = [folder, root / "iter_0000004", root / "iter_0000005"]
+    names = [*(path.name for path in folders), "latest_checkpointed_iteration.txt"]
     assert sorted(p.name for p in root.iterdir()) == names
-    for saved in (folder, root / "iter_0000004"):
+    for saved in folders:
         manifest = verify(saved)
         shapes = {name: tuple(record.shape) for name, record in manifest.tensors.items()}
         assert shapes == tiny.ARCHITECTURE.parameter_shapes()
     assert {"__0_0.distcp", "__1_0.distcp", ".metadata"} <= set(verify(folder).files)
 
 
-@pytest.mark.parametrize("case", ["2 to 2", "2 to 1", "1 to 2"])
+@pytest.mark.parametrize("case", ["2 to 2", "2 to 1", "1 to 2", "saved in the background"])
 def test_reshards_between_one_and_two_tensor_parallel_ranks(
     by_rank: list[dict[str, Any]], case: str
 ) -> None:
@@ -107,3 +113,28 @@ def test_load_refuses_what_differs_and_says_what(folder: Path, tmp_path: Path) -
     )[0]
     for message, (path, fields, expected) in zip(got, cases, strict=True):
         assert expected in message, (path, fields)
+
+
+def test_a_save_killed_at_any_operation_leaves_a_verifiable_checkpoint(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("flux_killed_saves.py")
+    path = os.pathsep.join(filter(None, sys.path))
+    printed = tmp_path / "printed"
+    with printed.open("w") as output:
+        subprocess.run(
+            [sys.executable, "-W", "ignore", str(script), str(tmp_path / "runs")],
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            timeout=120,
+            check=True,
+        )
+    report = json.loads(printed.read_text().splitlines()[-1])
+    killed, survived = report["outcomes"][:-1], report["outcomes"][-1]
+    assert len(killed) >= 10
+    assert {outcome["ended"] for outcome in killed} == {-signal.SIGKILL}
+    # Before the rename, between rename and tracker, and after the tracker.
+    assert [outcome["latest"] for outcome in killed] == sorted(o["latest"] for o in killed)
+    assert {outcome["latest"] for outcome in killed} == {1, 2}
+    assert any(o["latest"] == 1 and "iter_0000002" in o["entries"] for o in killed)
+    assert (survived["ended"], survived["latest"]) == (0, 2)
+    assert (report["redone"], report["latest"]) == (0, 2)

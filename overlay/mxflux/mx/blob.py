@@ -9,17 +9,25 @@ from typing import TYPE_CHECKING
 from mxflux.mx import reference
 from mxflux.mx.hadamard import rotate
 from mxflux.mx.layouts import Layout, ceil_to, layout_named
+from mxflux.mx.spec import QuantSpec
 
 if TYPE_CHECKING:
     import torch
-
-    from mxflux.mx.spec import QuantSpec
 
 
 def padded_length(k: int, layout: str | Layout) -> int:
     """The contraction length that the layout stores for a logical length k."""
     found = layout_named(layout) if isinstance(layout, str) else layout
     return ceil_to(k, found.col_multiple)
+
+
+def blob_shapes(rows: int, k: int, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of the data and scale tensors of a blob (rows, k) under the spec `text`."""
+    if not text:
+        return (0,), (0,)
+    spec = QuantSpec.parse(text)
+    layout, stored = layout_named(spec.layout), padded_length(k, spec.layout)
+    return layout.data_shape(rows, stored, spec.element), layout.scale_shape(rows, stored)
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,12 @@ from __future__ import annotations
 import torch
 
 from mxflux.mx import packers, tally
-from mxflux.mx.blob import padded_length
+from mxflux.mx.blob import blob_shapes, padded_length
 from mxflux.mx.errors import MXValueError
 from mxflux.mx.layouts import layout_named
 from mxflux.mx.spec import QuantSpec
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-
-
-def blob_shapes(rows: int, k: int, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of the data and scale tensors of a blob (rows, k) under the spec `text`."""
-    if not text:
-        return (0,), (0,)
-    spec = QuantSpec.parse(text)
-    layout, stored = layout_named(spec.layout), padded_length(k, spec.layout)
-    return layout.data_shape(rows, stored, spec.element), layout.scale_shape(rows, stored)
 
 
 def check_input(x: torch.Tensor, rng: torch.Tensor | None, row: str, col: str, pad: bool) -> None:

@@ -43,6 +43,9 @@ class QuantSpec:
                 "a rotation along one of them does not"
             )
         layout_named(self.layout).check_format(element_format(self.format))
+        # Operators take the text on every call: it is put together once.
+        text = ";".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+        object.__setattr__(self, "_text", text)
 
     @property
     def element(self) -> ElementFormat:
@@ -55,7 +58,8 @@ class QuantSpec:
         return scale_mode(self.scale_mode)
 
     def __str__(self) -> str:
-        return ";".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
+        text: str = self._text  # type: ignore[attr-defined]
+        return text
 
     @classmethod
     def parse(cls, text: str) -> QuantSpec:

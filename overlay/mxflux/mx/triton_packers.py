@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mxflux.mx.blob import blob_shapes
 from mxflux.mx.kernels.packers import mx_pack_kernel
-from mxflux.mx.layouts import A6W6_GUARD, AITER_A6W6, ceil_to
+from mxflux.mx.layouts import A6W6_COLS, A6W6_GUARD, A6W6_ROWS, AITER_A6W6, ceil_to
 from mxflux.mx.spec import QuantSpec
 
 if TYPE_CHECKING:
@@ -60,24 +62,42 @@ def covered(rows: int, k: int, text: str) -> tuple[int, int]:
     return rows, ceil_to(k, 32)
 
 
-def _buffers(x: torch.Tensor, rows: int, k: int, text: str) -> tuple[torch.Tensor, torch.Tensor]:
-    from mxflux.mx.ops import blob_shapes
+@dataclass(frozen=True)
+class Geometry:
+    """What a launch needs that depends on shape, strides and specs only."""
 
-    shapes = blob_shapes(rows, k, text)
-    data, scale = (torch.empty(shape, dtype=torch.uint8, device=x.device) for shape in shapes)
-    if text and QuantSpec.parse(text).layout == AITER_A6W6 and data.numel():
-        # Programs write the tiles; the two guard tiles of each row of tiles are nobody's.
-        across = -(-k // 128) + A6W6_GUARD
-        for blob in (data, scale):
-            blob.view(-1, across, blob.numel() // (-(-rows // 256) * across))[:, -A6W6_GUARD:] = 0
-    return data, scale
+    grid: tuple[int]
+    tiles_n: int
+    keywords: dict[str, Any]
+    shapes: tuple[tuple[int, ...], ...]
 
 
-def _words(data: torch.Tensor, text: str) -> torch.Tensor:
-    """Codes are written as 32-bit words."""
-    if not text:
-        return data
-    return data.view(torch.int32)
+@functools.lru_cache(maxsize=4096)
+def geometry(
+    m: int, n: int, strides: tuple[int, ...], row: str, col: str, tiling: tuple[int, int, int]
+) -> Geometry:
+    """Grid, constexpr arguments and buffer shapes for x (M, N); kept: a step repeats them."""
+    block_m, block_n, warps = tiling
+    (row_m, row_n), (col_n, col_m) = covered(m, n, row), covered(n, m, col)
+    tiles_m, tiles_n = -(-max(row_m, col_m) // block_m), -(-max(row_n, col_n) // block_n)
+    keywords = constants(row, col) | {
+        "EVEN": (m, n) == (tiles_m * block_m, tiles_n * block_n),
+        "WIDE": block_m * strides[0] + block_n * strides[1] >= 1 << 31,
+        "BLOCK_M": block_m,
+        "BLOCK_N": block_n,
+        "num_warps": warps,
+    }
+    shapes = (*blob_shapes(m, n, row), *blob_shapes(n, m, col))
+    return Geometry((tiles_m * tiles_n,), tiles_n, keywords, shapes)
+
+
+def _clear_guard(blobs: tuple[torch.Tensor, ...], rows: int, k: int, text: str) -> None:
+    """Zero the two guard tiles of each row of A6W6 tiles: no program writes them."""
+    if not text or QuantSpec.parse(text).layout != AITER_A6W6 or rows == 0:
+        return
+    down, across = -(-rows // A6W6_ROWS), -(-k // A6W6_COLS) + A6W6_GUARD
+    for blob in blobs:
+        blob.view(down, across, -1)[:, -A6W6_GUARD:] = 0
 
 
 @dataclass(frozen=True)
@@ -95,32 +115,25 @@ def plan(
 ) -> Launch:
     """What packing x (M, N) launches. backend: whose tiles, see `tile`. Works on meta tensors."""
     m, n = x.shape
-    data, scale = _buffers(x, m, n, row)
-    data_t, scale_t = _buffers(x, n, m, col)
-    (row_m, row_n), (col_n, col_m) = covered(m, n, row), covered(n, m, col)
-    block_m, block_n, warps = tile(bool(row), bool(col), backend)
-    tiles_m, tiles_n = -(-max(row_m, col_m) // block_m), -(-max(row_n, col_n) // block_n)
+    fixed = geometry(m, n, x.stride(), row, col, tile(bool(row), bool(col), backend))
+    data, scale, data_t, scale_t = (
+        torch.empty(shape, dtype=torch.uint8, device=x.device) for shape in fixed.shapes
+    )
+    _clear_guard((data, scale), m, n, row)
+    _clear_guard((data_t, scale_t), n, m, col)
     arguments = (
         x,
-        _words(data, row),
+        data.view(torch.int32) if row else data,  # codes are written as 32-bit words
         scale,
-        _words(data_t, col),
+        data_t.view(torch.int32) if col else data_t,
         scale_t,
         None if rng is None else rng.to(x.device),
         m,
         n,
-        x.stride(0),
-        x.stride(1),
-        tiles_n,
+        *x.stride(),
+        fixed.tiles_n,
     )
-    keywords = constants(row, col) | {
-        "EVEN": (m, n) == (tiles_m * block_m, tiles_n * block_n),
-        "WIDE": block_m * x.stride(0) + block_n * x.stride(1) >= 1 << 31,
-        "BLOCK_M": block_m,
-        "BLOCK_N": block_n,
-        "num_warps": warps,
-    }
-    return Launch((tiles_m * tiles_n,), arguments, keywords, (data, scale, data_t, scale_t))
+    return Launch(fixed.grid, arguments, fixed.keywords, (data, scale, data_t, scale_t))
 
 
 def pack(x: torch.Tensor, rng: torch.Tensor | None, row: str, col: str) -> Packed:

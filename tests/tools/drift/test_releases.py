@@ -96,6 +96,24 @@ def test_a_namesake_that_was_there_before_is_not_where_it_moved(lab: Lab) -> Non
     assert events(lab) == [("2.0", Event.VANISHED, 0, 5, "")]
 
 
+@pytest.mark.parametrize(
+    ("kept", "event"),
+    [
+        ("from pkg.new import FLAG\n", Event.MOVED),
+        ("from .new import FLAG\n", Event.MOVED),
+        ("from pkg.other import FLAG\n", Event.VANISHED),
+        ("import pkg.new\n", Event.VANISHED),
+    ],
+)
+def test_one_line_moved_only_when_the_old_module_imports_it(
+    lab: Lab, kept: str, event: Event
+) -> None:
+    lab.release("1.0", {"pkg/mod.py": "FLAG = False\nX = 1\n"})
+    lab.series(("pkg.mod.FLAG", {"pkg/mod.py": "FLAG = True\nX = 1\n"}))
+    lab.release("2.0", {"pkg/mod.py": kept + "X = 1\n", "pkg/new.py": "FLAG = False\n"})
+    assert [change.event for change in lab.one().changes] == [event]
+
+
 CLASS = """
 class Thing:
     def __init__(self):

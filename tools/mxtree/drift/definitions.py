@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,18 +22,26 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 class Module:
     """The lines of one file, and first and last line of its definitions, counted from 1.
 
-    ``spans`` is None where the file is no Python that can be parsed.
+    ``spans`` is None where the file is no Python that can be parsed. ``imports`` are the names that
+    it gets from other modules, with the name of the module as the statement has it.
     """
 
     lines: list[str]
     spans: dict[Name, list[tuple[int, int]]] | None
+    imports: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, data: bytes) -> Module:
         """Read a file; never raises."""
         # The parser ends lines at these three and nowhere else, unlike `str.splitlines`.
         source = data.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
-        return cls(source.split("\n"), _spans(source))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                parsed = ast.parse(source)
+                return cls(source.split("\n"), _spans(parsed), _imports(parsed))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return cls(source.split("\n"), None)
 
     @property
     def names(self) -> tuple[Name, ...]:
@@ -65,23 +73,23 @@ class Module:
         return before[::-1], [other for other in others if spans[other][0] >= here]
 
 
-def _spans(source: str) -> dict[Name, list[tuple[int, int]]] | None:
-    spans: dict[Name, list[tuple[int, int]]] = {}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for name, first, last in _walk(ast.parse(source).body, ()):
-                spans.setdefault(name, []).append((first, last))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return spans
-
-
 def dedented(lines: Sequence[str]) -> list[str]:
     """Return lines without the indentation of the first one."""
     first = lines[0] if lines else ""
     indent = first[: len(first) - len(first.lstrip())]
     return [line.removeprefix(indent) for line in lines]
+
+
+def _spans(parsed: ast.Module) -> dict[Name, list[tuple[int, int]]]:
+    spans: dict[Name, list[tuple[int, int]]] = {}
+    for name, first, last in _walk(parsed.body, ()):
+        spans.setdefault(name, []).append((first, last))
+    return spans
+
+
+def _imports(parsed: ast.Module) -> dict[str, str]:
+    nodes = (node for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom))
+    return {alias.asname or alias.name: node.module or "" for node in nodes for alias in node.names}
 
 
 def _walk(body: Sequence[ast.stmt], scope: Name) -> Iterator[tuple[Name, int, int]]:

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from mxtree.drift.definitions import dedented
-from mxtree.drift.places import Place
+from mxtree.drift.places import Place, spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 #: Less than this in common is another definition of the same name.
 _ALIKE = 0.5
 
+#: A definition of fewer lines (a flag, a one-line default) has twins everywhere that are not it.
+_DISTINCT_LINES = 3
+
 
 def moved(trees: Trees, old: str, new: str, place: Place) -> Place | None:
     """Return where ``new`` has what ``old`` has at ``place``.
 
     The file was renamed; or the class (or function) around it went elsewhere; or a definition of
-    the same name that was not there before has at least half of the lines. None when none is so.
+    the same name that was not there before has at least half of the lines (for one or two lines
+    the old module must import it, too). None when none is so.
     """
     path, name = place
     renamed = trees.renamed(old, new, path)
@@ -49,10 +53,22 @@ def _most_alike(trees: Trees, old: str, new: str, place: Place) -> Place | None:
         now = trees.find(new, *other)
         if now is None or trees.find(old, *other) is not None:
             continue
+        if len(before) < _DISTINCT_LINES and not _is_imported(trees, new, place, other):
+            continue
         ratio = _similarity(before, now)
         if ratio >= _ALIKE and ratio > best_ratio:
             best, best_ratio = other, ratio
     return best
+
+
+def _is_imported(trees: Trees, commit: str, old: Place, new: Place) -> bool:
+    """Return whether the old module gets the name from the new one now: the sign of a move."""
+    module = trees.module(commit, old.path)
+    origin = module.imports.get(old.name[-1], "") if module and len(old.name) == 1 else ""
+    # A relative import names only the end of the module.
+    return bool(origin) and f".{spell(Place(new.path, new.name))}".endswith(
+        f".{origin}.{new.name[-1]}"
+    )
 
 
 def _similarity(one: Sequence[str], other: Sequence[str]) -> float:

@@ -103,12 +103,13 @@ def test_positions_matter() -> None:
     assert not torch.allclose(model(**turned), model(**x), atol=1e-3)
 
 
-def test_ambient_autocast_changes_nothing() -> None:
-    model = tiny.model(bf16=True, params_dtype=torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_ambient_autocast_changes_nothing(dtype: torch.dtype) -> None:
+    model = tiny.model(bf16=dtype is torch.bfloat16, params_dtype=dtype)
     plain = run(model)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(run(model), plain)
-    assert plain.dtype == torch.bfloat16
+    assert plain.dtype == dtype
 
 
 def test_every_attention_sees_one_dtype_also_with_fp32_norm_weights(

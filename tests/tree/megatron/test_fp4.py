@@ -129,10 +129,13 @@ def test_no_te(ask: Callable[[Any], Any]) -> None:
 
 
 def test_no_te_and_no_fp4() -> None:
-    """Who asks for nothing gets nothing."""
+    """Who asks for nothing gets nothing, and neither does a layer that is exempt from FP4."""
     config = megatron_config.direct()
     assert fp4_utils.get_fp4_recipe(config) is None
     with fp4_utils.get_fp4_context(config) as context:
+        assert context is None
+    exempt = megatron_config.direct(fp4="e2m1", first_last_layers_bf16=True)
+    with fp4_utils.get_fp4_context(exempt, 0) as context:
         assert context is None
 
 

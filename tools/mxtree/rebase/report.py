@@ -65,7 +65,8 @@ def summary(rebase: Rebase) -> str:
     """Return the counts of the classes in one line; they add up to the series."""
     counts = rebase.counts()
     parts = [f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]]
-    return f"{len(rebase.steps)} patches: {', '.join(parts) or 'nothing to do'}"
+    noun = "patch" if len(rebase.steps) == 1 else "patches"
+    return f"{len(rebase.steps)} {noun}: {', '.join(parts) or 'nothing to do'}"
 
 
 def _print_steps(rebase: Rebase) -> None:

@@ -22,7 +22,7 @@ def conflict(small: SmallRepo, patches: list[Patch], base: str | None = None) ->
     assert error.code == ExitCode.CONFLICT
     assert len(error.details) <= SCREEN
     assert error.hint is not None
-    assert "mxtree rebase upstream --onto 1.0" in error.hint
+    assert "mxtree rebase upstream --from X --onto 1.0" in error.hint
     assert "0001-change.patch out of patches/upstream/1.0/series" in error.hint
     return error
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mxtree.engine.edit import MismatchError, Why
 from mxtree.engine.excerpt import best_place, excerpt, invisible_reason
 from mxtree.engine.model import ConflictError
+from mxtree.series.problems import show_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,10 @@ def conflict_error(patch: Patch, error: MismatchError, tree: TreeState) -> Confl
     section = error.section
     path = _show(section.new_path if error.why is Why.EXISTS else section.old_path)
     line = section.hunks[error.hunk].line if error.why is Why.HUNK else section.line
-    rows = [f"patch   {patch.path}:{line}", f"file    {path}{_last_touch(tree, section)}"]
+    rows = [
+        f"patch   {show_path(patch.path)}:{line}",
+        f"file    {path}{_last_touch(tree, section)}",
+    ]
     rows += _DETAILS[error.why](error, tree)
     return ConflictError(
         f"patch {patch.name} does not apply to {path}: {error.why}",
@@ -41,11 +45,16 @@ def refused_by_git(patch: Patch, result: GitResult, commits: int) -> ConflictErr
     said = (result.stdout + result.stderr).decode("utf-8", "replace").splitlines()
     errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
     useful = errors or [line for line in said if line.strip() and not line.startswith("hint:")]
+    where = f"patch   {show_path(patch.path)}"
     count = [] if result.returncode else [f"it would become {commits} commits instead of one"]
     return ConflictError(
         f"patch {patch.name} does not apply: git refuses it",
         patch=patch,
-        details=[f"patch   {patch.path}", *count, *(f"git     {line}" for line in useful[:_SAID])],
+        details=[
+            f"patch   {show_path(patch.path)}",
+            *count,
+            *(f"git     {line}" for line in useful[:_SAID]),
+        ],
         hint=_next_command(patch),
     )
 
@@ -54,8 +63,9 @@ def _next_command(patch: Patch) -> str:
     folder = patch.path.parent
     upstream, version = folder.parent.name, folder.name
     return (
-        f"if it was made on another base: `mxtree rebase {upstream} --onto {version}` merges and "
-        f"refreshes it; to build without it, take {patch.name} out of {folder / 'series'}"
+        f"correct it; or, made on release X, put it into the series of X and carry it here: "
+        f"`mxtree rebase {upstream} --from X --onto {version}`; "
+        f"or take {patch.name} out of {show_path(folder)}/series"
     )
 
 

@@ -24,18 +24,18 @@ class Place(NamedTuple):
 
 
 def best_place(hunk: Hunk, lines: Sequence[bytes]) -> Place:
-    """Return the place with the most equal lines, the nearest to the hunk's own among equals."""
+    """Return the place that most lines of the hunk point to, rare lines first, near ones next."""
     expected = max(hunk.new_start - 1, 0)
-    votes: dict[int, int] = {}
+    votes: dict[int, float] = {}
     where: dict[bytes, list[int]] = {}
     for number, line in enumerate(lines):
         where.setdefault(line.strip(), []).append(number)
     for offset, line in enumerate(hunk.old):
-        # A blank line votes for itself only: it is equal to blank lines all over the file.
-        weight = 2 if line.strip() else 1
-        for number in where.get(line.strip(), ()):
+        found = where.get(line.strip(), ())
+        for number in found:
             if number >= offset:
-                votes[number - offset] = votes.get(number - offset, 0) + weight
+                # A line that is all over the file (blank, closing bracket) says little.
+                votes[number - offset] = votes.get(number - offset, 0) + 1 / len(found)
     if not votes:
         return Place(min(expected, len(lines)), 0)
     start = min(votes, key=lambda place: (-votes[place], abs(place - expected)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mxtree.engine.paths import wrong_path
 from mxtree.errors import FatalError
 from mxtree.series.diff import SYMLINK, DamagedDiffError, FilePatch, UnusualDiffError, parse_diff
+from mxtree.series.problems import show_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +28,7 @@ def parse_sections(patch: Patch) -> list[FilePatch] | None:
         sections = parse_diff(patch.mail.diff, patch.mail.diff_line)
     except DamagedDiffError as error:
         raise FatalError(
-            f"{patch.path}:{error.line}: {error.reason}",
+            f"{show_path(patch.path)}:{error.line}: {error.reason}",
             hint="write the patch again with `git format-patch` instead of editing it by hand",
         ) from error
     except UnusualDiffError:
@@ -69,9 +70,9 @@ def unsafe(patch: Patch, line: int, path: bytes, wrong: str) -> FatalError:
     """Return the error for a path that no patch may touch."""
     shown = path.decode("utf-8", "backslashreplace")
     return FatalError(
-        f"{patch.path}:{line}: the path {shown!r} {wrong}",
+        f"{show_path(patch.path)}:{line}: the path {shown!r} {wrong}",
         details=["nothing was applied: a patch may write inside its own tree only"],
-        hint=f"correct the path, or take {patch.name} out of {patch.path.parent / 'series'}",
+        hint=f"correct the path, or take {patch.name} out of {show_path(patch.path.parent)}/series",
     )
 
 

@@ -155,8 +155,16 @@ def test_the_library_folder_of_the_compiled_core_hides_nothing(
         {"transformer_engine/wheel_lib/libtransformer_engine.so": ""},
     )
     result = install(into(tree, bare_python, public_version=True))
-    assert [str(part.version) for part in result.compiled] == ["2.18.0"]
+    assert result.compiled == ("transformer-engine-cu13 2.18.0",)
     assert result.notes == ()
+
+
+def test_libraries_that_no_package_owns_count_as_compiled_parts(
+    tree: Path, bare_python: Path
+) -> None:
+    library = inspect(bare_python).purelib / "transformer_engine_torch.cpython-312.so"
+    library.touch()
+    assert install(into(tree, bare_python)).compiled == (str(library),)
 
 
 def test_versions_that_transformer_engine_would_refuse_are_refused(

@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING
 from mxtree.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
-    from mxtree.environment.interpreter import Installed, Interpreter
+    from mxtree.environment.interpreter import Interpreter
 
-#: Distributions of compiled parts: NVIDIA's core and bindings, and what ROCm's fork calls them.
-NAMES = (
-    "transformer-engine-cu12",
-    "transformer-engine-cu13",
-    "transformer-engine-rocm",
-    "transformer-engine-rocm7",
-    "transformer-engine-torch",
-)
+# NVIDIA's are transformer-engine-cu12, -cu13 and -torch; builds for other machines add to them.
+_PREFIX = "transformer-engine-"
 
 # The core packages whose version TransformerEngine compares with its own when it is imported.
 _COMPARED = ("transformer-engine-cu12", "transformer-engine-cu13")
@@ -35,9 +29,20 @@ module.sanity_checks_for_pypi_installation()
 """
 
 
-def present(target: Interpreter) -> list[Installed]:
-    """Return the compiled parts that are installed."""
-    return [target.distributions[name] for name in NAMES if name in target.distributions]
+def present(target: Interpreter) -> list[str]:
+    """Return the compiled parts: packages with their version, or libraries that no package owns."""
+    packages = [
+        f"{found.name} {found.version}"
+        for name, found in sorted(target.distributions.items())
+        if name.startswith(_PREFIX)
+    ]
+    return packages or [str(path) for path in _libraries(target.purelib)]
+
+
+def _libraries(site: Path) -> list[Path]:
+    """Return the libraries of a source build, in the places where TransformerEngine looks."""
+    folders = (site, site / "transformer_engine", site / "transformer_engine" / "wheel_lib")
+    return sorted(path for folder in folders for path in folder.glob("*transformer_engine*.so"))
 
 
 def check_versions(target: Interpreter) -> None:

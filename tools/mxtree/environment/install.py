@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mxtree.environment.distributions import Distribution
-    from mxtree.environment.interpreter import Installed, Interpreter
+    from mxtree.environment.interpreter import Interpreter
     from mxtree.environment.wheelfile import Wheel
 
 _NO_COMPILED_PARTS = (
@@ -69,7 +69,7 @@ class InstallResult:
     python: Path
     python_version: str
     versions: dict[str, str]
-    compiled: tuple[Installed, ...]
+    compiled: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 def installed(result: InstallResult, *, as_json: bool) -> None:
     """Print what an environment has now."""
-    parts = {part.name: part.version for part in result.compiled}
     if as_json:
         print(
             json.dumps(
@@ -25,7 +24,7 @@ def installed(result: InstallResult, *, as_json: bool) -> None:
                     "python": str(result.python),
                     "python_version": result.python_version,
                     "versions": result.versions,
-                    "compiled_parts": parts,
+                    "compiled_parts": list(result.compiled),
                     "notes": list(result.notes),
                 },
                 indent=2,
@@ -35,8 +34,7 @@ def installed(result: InstallResult, *, as_json: bool) -> None:
     print(f"{'python':20} {result.python_version}  {result.python}")
     for name, version in result.versions.items():
         print(f"{name:20} {version}  (editable)")
-    shown = ", ".join(f"{name} {version}" for name, version in parts.items())
-    print(f"{'compiled parts':20} {shown or 'none'}")
+    print(f"{'compiled parts':20} {', '.join(result.compiled) or 'none'}")
     for note in result.notes:
         print(f"note: {note}")
 

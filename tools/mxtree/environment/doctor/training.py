@@ -113,7 +113,7 @@ def _distribution(target: Interpreter, name: str, tree_digest: str | None) -> Ro
 def _compiled(target: Interpreter) -> Row:
     parts = compiled.present(target)
     if parts:
-        return ok("TE compiled parts", ", ".join(f"{part.name} {part.version}" for part in parts))
+        return ok("TE compiled parts", ", ".join(parts))
     fix = "none are needed for the CPU tests; for training, install the tree's version of them"
     return missing("TE compiled parts", "not installed", fix)
 

@@ -50,11 +50,7 @@ def refused_by_git(patch: Patch, result: GitResult, commits: int) -> ConflictErr
     return ConflictError(
         f"patch {patch.name} does not apply: git refuses it",
         patch=patch,
-        details=[
-            f"patch   {show_path(patch.path)}",
-            *count,
-            *(f"git     {line}" for line in useful[:_SAID]),
-        ],
+        details=[where, *count, *(f"git     {line}" for line in useful[:_SAID])],
         hint=_next_command(patch),
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Negative controls, and the proof that the tree under test is what runs (see support/)."""
+"""Negative controls, releases, and the proof that the tree under test runs (see support/)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support import control, origin
+from support import control, origin, versions
 from support.control import (  # noqa: F401  hooks
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -25,6 +25,7 @@ from support.control import (  # noqa: F401  hooks
 def pytest_configure(config: pytest.Config) -> None:
     """The upstreams' own warnings are not ours to fix; all others stay errors."""
     control.pytest_configure(config)
+    config.pluginmanager.register(versions, "upstream-versions")
     for category in ("DeprecationWarning", "FutureWarning", "UserWarning"):
         config.addinivalue_line("filterwarnings", f"ignore::{category}:megatron")
     argparse_kwargs = "'(type|choices|metavar)' is deprecated as of Python 3.12"

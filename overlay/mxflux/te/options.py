@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from typing import Any
 
 from mxflux.mx.errors import MXValueError
 from mxflux.te.plan import BF16, plan_of
 
+#: Unquantized backward: a recipe has it as an option from TE 2.15 on.
+OVERRIDE, OVERRIDE_VARIABLE = "backward_override", "NVTE_BACKWARD_OVERRIDE"
 #: Element format of each precision that a recipe can name for its backward, next to "bf16".
 PRECISIONS = {
     "mxfp4": "e2m1",
@@ -52,7 +55,7 @@ class Options:
             stochastic_rounding=_flag(recipe, "stochastic_rounding"),
             weight_block_2d=_flag(recipe, "weight_block_2d"),
             backend=recipe.backend,
-            backward_override=recipe.backward_override,
+            backward_override=getattr(recipe, OVERRIDE, None),
         )
 
 
@@ -80,13 +83,24 @@ def _refuse_what_has_no_effect(recipe: Any) -> None:
     for option in ("fp8_dpa", "fp8_mha"):
         if getattr(recipe, option):
             raise MXValueError(f"{name}: {option}=True: attention is not quantized, leave it False")
+    override = getattr(recipe, OVERRIDE, None)
     for option in ("dgrad_precision", "wgrad_precision", "stochastic_rounding"):
-        if recipe.backward_override is not None and getattr(recipe, option):
+        if override is not None and getattr(recipe, option):
             raise MXValueError(
                 f"{name}: {option}={getattr(recipe, option)!r} has no effect with "
-                f"backward_override={recipe.backward_override!r} (or NVTE_BACKWARD_OVERRIDE), "
-                "which runs the whole backward unquantized: choose one"
+                f"{OVERRIDE}={override!r} (or {OVERRIDE_VARIABLE}), which runs the whole backward "
+                "unquantized: choose one"
             )
+    if OVERRIDE not in known and os.environ.get(OVERRIDE_VARIABLE):
+        raise MXValueError(
+            f"{name}: {OVERRIDE_VARIABLE}={os.environ[OVERRIDE_VARIABLE]} has no effect in this "
+            "release of TransformerEngine, it came with 2.15: unset it"
+        )
+    alignment = getattr(recipe, "quantization_alignment", 32)
+    if alignment % 32:
+        raise MXValueError(
+            f"{name}: quantization_alignment={alignment} splits groups of 32, use a multiple of 32"
+        )
     if recipe.fp8_format.name != "E4M3":
         raise MXValueError(
             f"{name}: fp8_format={recipe.fp8_format.name}: it has no effect and must stay E4M3; "

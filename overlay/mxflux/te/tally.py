@@ -25,12 +25,15 @@ def census(model: torch.nn.Module) -> Iterator[mx_tally.Census]:
     Raises PrecisionError where `model` has no TE linear.
     """
     names: list[str] = []
-    for name, module in model.named_modules():
-        if _is_linear(module):
-            names += _name(module, name)
-    if not names:
-        raise PrecisionError("census: the model has no TransformerEngine linear")
-    with mx_tally.census() as opened:
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            if _is_linear(module):
+                names += _name(module, name)
+                if not hasattr(module, "get_quantizer_roles"):
+                    stack.enter_context(_named_when_made(module, name))
+        if not names:
+            raise PrecisionError("census: the model has no TransformerEngine linear")
+        opened = stack.enter_context(mx_tally.census())
         opened.expected = tuple(names)
         yield opened
 
@@ -68,6 +71,22 @@ def _is_linear(module: torch.nn.Module) -> bool:
     return hasattr(module, "quantizers") and (
         hasattr(module, "weight_names") or hasattr(module, "fc1_weight")
     )
+
+
+@contextlib.contextmanager
+def _named_when_made(module: Any, name: str) -> Iterator[None]:
+    """Name the quantizers that `module` makes: up to TE 2.15 a qfactory is not told for whom."""
+    make = module.set_meta_tensor
+
+    def make_and_name(*args: Any, **kwargs: Any) -> None:
+        make(*args, **kwargs)
+        _name(module, name)
+
+    vars(module)["set_meta_tensor"] = make_and_name
+    try:
+        yield
+    finally:
+        del vars(module)["set_meta_tensor"]
 
 
 def _name(module: Any, name: str) -> list[str]:

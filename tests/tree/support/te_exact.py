@@ -107,5 +107,8 @@ class ExactFactory:
         self.multiplied: Counter[str] = Counter()
 
     def __call__(self, role: Any = None) -> ExactQuantizer:
-        name = getattr(role, "tensor_type", "") or "boundary"
+        if isinstance(role, str):
+            name = role.removeprefix("linear_")  # TE up to 2.15
+        else:
+            name = getattr(role, "tensor_type", "") or "boundary"
         return ExactQuantizer(name, self.quantized, self.multiplied)

@@ -48,3 +48,18 @@ def test_a_state_dict_holds_no_pickle_and_loads(name: str, monkeypatch: pytest.M
     other.load_state_dict(state)
     assert state["_extra_state"].numel() == 0, "a pickle was written"
     assert_close(other.weight, state["weight"], rtol=0, atol=0)
+
+
+@pytest.mark.control("Refusing to load pickled|a pickle was written")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fused_operation_holds_no_pickle_either(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_named(name, monkeypatch)
+    operation = te.ops.BasicLinear(64, 48, device="cpu", dtype=torch.bfloat16)
+    with te.autocast(recipe=recipe):
+        operation(torch.ones(32, 64, dtype=torch.bfloat16))
+    state = operation.state_dict()
+    operation.load_state_dict(state)
+    sizes = {key: value.numel() for key, value in state.items() if key.endswith("_extra_state")}
+    assert set(sizes.values()) == {0}, f"a pickle was written: {sizes}"

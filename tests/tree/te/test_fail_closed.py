@@ -55,18 +55,25 @@ class UnknownQuantizer(ExactQuantizer):
     def quantize(self, tensor: torch.Tensor, **_: Any) -> ExactStorage:
         storage = ExactStorage(tensor, self)
         storage.custom = False
+        storage.dequantize = lambda **_: tensor.detach()
         return storage
 
 
+@pytest.mark.upstream(
+    "transformer-engine>=2.19", reason="before, C++ refuses on its own", control_only=True
+)
+@pytest.mark.control("DID NOT RAISE")
 def test_a_storage_that_te_does_not_know_reaches_no_gemm() -> None:
-    """TE 2.18 hands it to C++, which refuses it; from 2.19 on TE would multiply it in BF16."""
+    """Patch 0009: from 2.19 on TE would multiply it in BF16."""
     factory, module = ExactFactory(), linear(bias=False)
 
     def unknown(_role: Any) -> UnknownQuantizer:
         return UnknownQuantizer("any", factory.quantized, factory.multiplied)
 
     with (
-        pytest.raises(RuntimeError, match="Unexpected operands ExactStorage"),
+        pytest.raises(
+            (RuntimeError, TypeError), match="(Unexpected operands|No GEMM multiplies) ExactStorage"
+        ),
         te.autocast(recipe=te_recipe.CustomRecipe(qfactory=unknown)),
     ):
         module(data(TOKENS, IN))
@@ -87,11 +94,11 @@ def test_a_boundary_slot_refuses_to_quantize(slot: str) -> None:
         quantizers(mxfp4())[slot](data(TOKENS, OUT))
 
 
+@pytest.mark.filterwarnings("ignore:.*output_quantizer_role:UserWarning")
 @pytest.mark.control(MISSING)
 def test_quantized_output_is_refused() -> None:
     module, recipe = linear(), mxfp4()
     with (
-        pytest.warns(UserWarning, match="output_quantizer_role"),
         pytest.raises(NotImplementedError, match="quantization_params"),
         te.autocast(recipe=recipe),
     ):
@@ -107,6 +114,7 @@ def test_parameters_in_mx_are_refused() -> None:
         linear()
 
 
+@pytest.mark.upstream("transformer-engine>=2.16", reason="a qfactory is told the slot only before, C++ refuses")
 @pytest.mark.control(MISSING)
 def test_grouped_linear_is_refused_before_it_computes() -> None:
     module = te.GroupedLinear(2, IN, OUT, **BF16_ON_CPU)
@@ -114,6 +122,7 @@ def test_grouped_linear_is_refused_before_it_computes() -> None:
         module(data(TOKENS, IN), [TOKENS // 2, TOKENS // 2])
 
 
+@pytest.mark.upstream("transformer-engine>=2.16", reason="a qfactory is told the slot only before")
 @pytest.mark.control(MISSING)
 def test_attention_slots_are_filled_and_refuse() -> None:
     role = te.QuantizerRole(module_type="dpa", tensor_type="qkv", name="core")
@@ -160,8 +169,10 @@ def test_operands_packed_under_two_recipes_are_not_multiplied(other: dict[str, A
 def test_a_shape_that_the_kernel_cannot_take_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mxflux.mx.backends.aiter_gemm.missing", lambda _device: None)
     module = linear(name="proj")
+    # Up to TE 2.15 a quantizer has the name of its module in a census only.
+    name = "proj" if hasattr(te, "QuantizerRole") else "<unnamed>"
     with (
-        pytest.raises(RuntimeError, match=r"proj, input, fprop: .*multiples of 16, got 8, 96"),
+        pytest.raises(RuntimeError, match=f"{name}, input, fprop: .*multiples of 16, got 8, 96"),
         te.autocast(recipe=mxfp4(backend="aiter")),
     ):
         module(data(8, IN).requires_grad_())

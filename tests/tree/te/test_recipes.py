@@ -15,6 +15,9 @@ import transformer_engine.pytorch as te
 from transformer_engine.common import recipe as te_recipe
 
 NAMES = ("MXFP4BlockScaling", "MXFP6BlockScaling")
+OVERRIDE = pytest.mark.upstream(
+    "transformer-engine>=2.15", reason="no backward_override before"
+)
 MISSING = "has no attribute 'MXFP[46]BlockScaling'"
 LINEAR = {"device": "cpu", "params_dtype": torch.bfloat16}
 
@@ -41,11 +44,14 @@ def test_a_recipe_is_a_value(name: str) -> None:
 @pytest.mark.control(MISSING)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_options_are_these(name: str) -> None:
-    assert {field.name for field in dataclasses.fields(make(name))} == {
-        "margin", "fp8_format", "fp8_dpa", "fp8_mha", "backward_override", "use_hadamard",
-        "stochastic_rounding", "dgrad_precision", "wgrad_precision", "scale_mode",
-        "weight_block_2d", "backend", "fp4_format" if "4" in name else "fp6_format",
+    ours = {
+        "margin", "fp8_format", "use_hadamard", "stochastic_rounding", "dgrad_precision",
+        "wgrad_precision", "scale_mode", "weight_block_2d", "backend",
+        "fp4_format" if "4" in name else "fp6_format",
     }  # fmt: skip
+    of_any_custom_recipe = {field.name for field in dataclasses.fields(te_recipe.CustomRecipe)}
+    found = {field.name for field in dataclasses.fields(make(name))}
+    assert found == ours | of_any_custom_recipe - {"qfactory"}
 
 
 @pytest.mark.control(MISSING)
@@ -65,9 +71,8 @@ def test_rocm_names_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVTE_MXFP4_USE_HADAMARD", "1")
     monkeypatch.setenv("MXFLUX_GEMM_BACKEND", "triton")
     recipe = te_recipe.MXFP4BlockScaling()
-    assert (recipe.margin, recipe.fp8_dpa, recipe.fp8_mha, recipe.backward_override) == (
-        0, False, False, None,
-    )  # fmt: skip
+    assert (recipe.margin, recipe.fp8_dpa, recipe.fp8_mha) == (0, False, False)
+    assert getattr(recipe, "backward_override", None) is None
     assert (recipe.fp4_format, recipe.fp8_format) == (te_recipe.Format.E2M1, te_recipe.Format.E4M3)
     assert (recipe.use_hadamard, recipe.backend) == (True, "triton")
     monkeypatch.undo()
@@ -84,15 +89,23 @@ def test_rocm_names_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("MXFP4BlockScaling", {"fp8_format": te_recipe.Format.HYBRID}, "fp8_format=HYBRID"),
         ("MXFP4BlockScaling", {"fp4_format": te_recipe.Format.E4M3}, "fp4_format='E4M3'"),
         ("MXFP4BlockScaling", {"dgrad_precision": "fp8"}, "dgrad_precision='fp8'.*mxfp8"),
-        (
+        pytest.param(
             "MXFP4BlockScaling",
             {"wgrad_precision": "bf16", "backward_override": "dequantized"},
             "wgrad_precision='bf16' has no effect",
+            marks=OVERRIDE,
         ),
-        (
+        pytest.param(
             "MXFP6BlockScaling",
             {"stochastic_rounding": True, "backward_override": "high_precision"},
             "stochastic_rounding=True has no effect",
+            marks=OVERRIDE,
+        ),
+        pytest.param(
+            "MXFP4BlockScaling",
+            {"quantization_alignment": 16},
+            "quantization_alignment=16 splits groups of 32",
+            marks=pytest.mark.upstream("transformer-engine>=2.20", reason="no such option before"),
         ),
         ("MXFP6BlockScaling", {"wgrad_precision": "BF16"}, "wgrad_precision='BF16'.*'bf16'"),
         ("MXFP6BlockScaling", {"fp6_format": "E2M1"}, "fp6_format='E2M1'.*E2M3"),
@@ -106,6 +119,19 @@ def test_an_option_without_a_meaning_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=named):
         make(name, **options)
+
+
+@pytest.mark.upstream("transformer-engine<2.15", reason="backward_override works from there on")
+@pytest.mark.control(MISSING)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_backward_override_that_te_does_not_know_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match="backward_override"):
+        make(name, backward_override="dequantized")
+    monkeypatch.setenv("NVTE_BACKWARD_OVERRIDE", "dequantized")
+    with pytest.raises(ValueError, match="NVTE_BACKWARD_OVERRIDE=dequantized has no effect"):
+        make(name)
 
 
 @pytest.mark.control(MISSING)

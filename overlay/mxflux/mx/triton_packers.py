@@ -86,6 +86,8 @@ def geometry(
         "BLOCK_M": block_m,
         "BLOCK_N": block_n,
         "num_warps": warps,
+        # A rotation's first product fused into its sum would round fp32 subnormals differently.
+        "enable_fp_fusion": False,
     }
     shapes = (*blob_shapes(m, n, row), *blob_shapes(n, m, col))
     return Geometry((tiles_m * tiles_n,), tiles_n, keywords, shapes)

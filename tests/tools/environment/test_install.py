@@ -211,6 +211,21 @@ def test_another_torch_than_the_listed_one_will_do(tree: Path, env_with: Path) -
     assert inspect(env_with).distributions["torch"].version == "2.8.0+rocm"
 
 
+def test_a_python_of_the_operating_system(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PIP_BREAK_SYSTEM_PACKAGES", raising=False)
+    facts = {"version": [3, 12, 1], "purelib": "/usr/lib/python3", "externally_managed": True}
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps(facts | {"modules": {}, "distributions": []}))
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexec cat '{answer}'\n")
+    python.chmod(0o755)
+    with pytest.raises(FatalError, match="belongs to the operating system") as caught:
+        install(into(tree, python))
+    assert "PIP_BREAK_SYSTEM_PACKAGES=1" in str(caught.value.hint)
+
+
 def test_what_is_no_tree(tmp_path: Path, bare_python: Path) -> None:
     with pytest.raises(FatalError, match="is not a tree"):
         install(into(tmp_path, bare_python))

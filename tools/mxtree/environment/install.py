@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +94,7 @@ def _install_into(
     target: Interpreter, request: InstallRequest, found: Sequence[Distribution], digest: str
 ) -> InstallResult:
     _check_python(target, request, found)
+    _check_owner(target)
     removed = foreign.to_remove(target, without=request.without, replace=request.replace)
     if request.python is not None:
         packages.ensure(target, request.dependencies)
@@ -135,6 +137,15 @@ def _check_python(
             details=refusing,
             hint="use a Python that all of them accept, or --ignore-requires-python to try it",
             code=ExitCode.USAGE,
+        )
+
+
+def _check_owner(target: Interpreter) -> None:
+    if target.externally_managed and not os.environ.get("PIP_BREAK_SYSTEM_PACKAGES"):
+        raise FatalError(
+            f"{target.python} belongs to the operating system, which forbids pip to install there",
+            hint="use a virtual environment; or, in a container that is yours: "
+            f"PIP_BREAK_SYSTEM_PACKAGES=1 mxtree install --python {target.python}",
         )
 
 

@@ -35,6 +35,7 @@ MAILS: dict[str, Callable[[bytes], bytes]] = {
     "latin-1 body": lambda raw: raw.replace(
         b"\n\n", b"\nContent-Type: text/plain; charset=latin1\n\nd\xe9j\xe0 vu\n", 1
     ),
+    "in-body subject": lambda raw: raw.replace(b"\n\n", b"\n\nSubject: other\n\n", 1),
     "in-body author": lambda raw: raw.replace(b"\n\n", b"\n\nFrom: Bob B <b@example.org>\n\n", 1),
     "no separator": lambda raw: raw.partition(b"\n")[2],
     "another separator": lambda raw: (

@@ -99,6 +99,8 @@ def test_most_mails_are_read_here(raw: bytes) -> None:
         raw.replace(b"\n\n", b"\nMIME-Version: 1.0\n\n", 1),
         raw.replace(b"\ndiff", b"\n---\n code.py | 2 +-\n\ndiff", 1),
         raw + b"-- \n2.39.5\n\n",
+        raw.replace(b"\n\n", b"\n\nFrom: Bob B <b@example.org>\n\n", 1),
+        raw.replace(b"\nDate", b"\nReceived: x\nReceived: y\n z\nDate", 1),
     ]
     assert all(parse_mail(mail) is not None for mail in plain)
 
@@ -108,7 +110,8 @@ def test_most_mails_are_read_here(raw: bytes) -> None:
     [
         (b"charset=UTF-8", b"charset=ISO-8859-1"),
         (b"8bit", b"base64"),
-        (b"\n\n", b"\n\nFrom: Bob <b@example.org>\n\n"),
+        (b"\n\n", b"\n\nFrom: Bob <b@example.org>\nSubject: other\n\n"),
+        (b"\n\n", b"\n\nSubject: other\n\n"),
         (b"Two was", b"caf\xe9"),
         (b"Two was", b"a\0b"),
         (b"\n\n", b"\n\nhello\nFrom x@y Mon Sep 17 00:00:00 2001\n"),
@@ -122,6 +125,33 @@ def test_what_only_git_may_judge_is_left_to_git(raw: bytes, change: tuple[bytes,
     raw = raw.replace(b"\n\n", mime, 1)
     assert parse_mail(raw) is not None
     assert parse_mail(raw.replace(*change, 1)) is None
+
+
+IN_BODY = (
+    *(b"\n\nFrom: Bob B <b@example.org>\n\n", b"\n\n\nFrom: Bob B <b@example.org>  \n\n\n\n"),
+    *(
+        b"\n\nFrom: Bob B <b@example.org>\n\nFrom: text\n",
+        b"\n\nFrom: \n\n",
+        b"\n\nFrom:  B <b@x>\n\n",
+    ),
+    *(b"\n\nFrom: =?UTF-8?q?Ren=C3=A9e?= <r@x.org>\n\nSubject: text\n", b"\n\nfrom: B <b@x>\n\n"),
+    *(b"\n\nFrom: Bob B <b@example.org>\n folded\n\n", b"\n\nFrom: no address\n\n"),
+    *(b"\n\nFrom: Bob B <b@example.org>\nmore text\n\n", b"\n\n From: B <b@x>\n\n"),
+)
+
+
+@pytest.mark.parametrize("text", IN_BODY)
+@pytest.mark.parametrize("has_diff", [True, False])
+def test_an_author_in_the_message_is_the_one_that_git_takes(
+    raw: bytes, text: bytes, has_diff: bool
+) -> None:
+    raw = raw.replace(b"\n\n", text, 1)
+    raw = raw if has_diff else raw[: raw.index(b"\ndiff")]
+    mail = parse_mail(raw)
+    if mail is not None:
+        expected = read_with_git(raw, Path("x.patch"))
+        assert mail.author.rpartition(b" <")[0] == expected.author.rpartition(b" <")[0]
+        assert mail.message == expected.message
 
 
 @FEW

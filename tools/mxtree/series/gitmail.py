@@ -42,7 +42,8 @@ def _read_one(path: Path, where: Path, scissors: str) -> Mail:
         raise _unreadable(path, error.details) from error
     pairs = [line.partition(b": ")[::2] for line in info.split(b"\n") if line]
     subject = b"\n".join(value for name, value in pairs if name == b"Subject")
-    found = dict(pairs)
+    # A subject may have several lines, and git ends one from the message with an empty one.
+    found = {**dict(pairs), b"Subject": subject.strip()}
     absent = [key for key in ("Author", "Email", "Date", "Subject") if not found.get(key.encode())]
     if absent:
         raise _unreadable(path, [f"git finds no {', '.join(absent)} in its header"])

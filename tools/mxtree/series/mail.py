@@ -42,9 +42,18 @@ _MAXIMUM_NAME = 60
 
 _PLAIN_MIME = {
     b"mime-version": {b"1.0"},
-    b"content-type": {b"text/plain; charset=utf-8", b"text/plain; charset=us-ascii", b"text/plain"},
+    b"content-type": {
+        b"text/plain",
+        *(b"text/plain; charset=" + name for name in (b"utf-8", b'"utf-8"', b"us-ascii")),
+    },
     b"content-transfer-encoding": {b"8bit", b"7bit"},
 }
+
+#: Headers that git reads; all others (Received, References, ...) may come more than once.
+_READ = frozenset({b"from", b"date", b"subject", *_PLAIN_MIME})
+
+#: The author as `format-patch --from` and `send-email` put it: first thing in the message.
+_IN_BODY_FROM = re.compile(rb"\n*From: ([^\n]+)\n\n")
 
 
 @dataclass(frozen=True)
@@ -72,12 +81,16 @@ def parse_mail(raw: bytes) -> Mail | None:
     headers = parse_headers(raw[first.end() : head_end])
     if headers is None or not _is_plain(headers):
         return None
-    author, subject = _author(headers), decode_words(headers.get(b"subject", b""))
     end = MESSAGE_END.search(raw, head_end)
     body_end = end.start() if end else len(raw)
-    body = _body(raw[head_end:body_end])
-    diff = raw[body_end:]
-    if _QUOTED_FROM.search(diff):
+    text, diff = raw[head_end:body_end], raw[body_end:]
+    in_body = _IN_BODY_FROM.match(text) if diff else None
+    if in_body is not None:
+        headers[b"from"] = in_body[1].rstrip(b" \t\r")
+        text = text[in_body.end() :]
+    author, subject = _author(headers), decode_words(headers.get(b"subject", b""))
+    body = _body(text, may_have_header=in_body is None)
+    if b">From " in diff and _QUOTED_FROM.search(diff):
         return None
     if not author or not subject or subject != subject.strip(b" \t\n") or body is None:
         return None
@@ -90,7 +103,10 @@ def parse_mail(raw: bytes) -> Mail | None:
 
 
 def parse_headers(head: bytes) -> dict[bytes, bytes] | None:
-    """Return the unfolded header fields by lower-case name; None when one is malformed or twice."""
+    """Return the unfolded header fields by lower-case name.
+
+    None when a line is malformed, or when a field that git reads stands twice.
+    """
     lines: list[bytes] = []
     for line in head.split(b"\n")[:-1]:
         if line[:1] in {b" ", b"\t"}:
@@ -102,9 +118,10 @@ def parse_headers(head: bytes) -> dict[bytes, bytes] | None:
     fields: dict[bytes, bytes] = {}
     for line in lines:
         match = _HEADER.fullmatch(line)
-        if match is None or match[1].lower() in fields:
+        name = match[1].lower() if match else b""
+        if match is None or (name in fields and name in _READ):
             return None
-        fields[match[1].lower()] = match[2] or b""
+        fields[name] = match[2] or b""
     return fields
 
 
@@ -112,10 +129,10 @@ def _is_plain(headers: dict[bytes, bytes]) -> bool:
     return all(headers.get(name, b"").lower() in {b"", *ok} for name, ok in _PLAIN_MIME.items())
 
 
-def _body(body: bytes) -> bytes | None:
+def _body(body: bytes, *, may_have_header: bool) -> bytes | None:
     """Return the message body without mboxrd quoting, or None when git would not take it as is."""
     text = _QUOTED_FROM.sub(rb"\1", body)
-    if IN_BODY_HEADER.match(text.lstrip(b"\n")):
+    if may_have_header and IN_BODY_HEADER.match(text.lstrip(b"\n")):
         return None
     return text if is_utf8(text) else None
 

@@ -14,7 +14,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from mxflux.fusions import checks, tables
-from mxflux.fusions.launch import is_traced
+from mxflux.fusions.launch import traceable
 from mxflux.fusions.ln_plans import (
     BackwardPlan,
     ForwardPlan,
@@ -78,11 +78,11 @@ _backward_plans: Plans[BackwardPlan] = Plans()
 
 
 def _forward(
-    x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor, eps: float
-) -> Tensors4:
+    x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor, eps: float,
+    *, traced: bool = False,
+) -> Tensors4:  # fmt: skip
     x, y, gate, scale, shift = map(checks.unit_inner, (x, y, gate, scale, shift))
     args = (x, y, gate, scale, shift)
-    traced = is_traced()
     if traced:
         plan = _plan_forward(*args, eps)
     else:
@@ -105,11 +105,10 @@ def _plan_forward(
 
 def _backward(
     grad: Tensor, dh: Tensor, h: Tensor, y: Tensor,
-    gate: Tensor, scale: Tensor, mean: Tensor, rstd: Tensor,
+    gate: Tensor, scale: Tensor, mean: Tensor, rstd: Tensor, *, traced: bool = False,
 ) -> Tensors5:  # fmt: skip
     grad, dh, h, y, gate, scale = map(checks.unit_inner, (grad, dh, h, y, gate, scale))
     args = (grad, dh, h, y, gate, scale)
-    traced = is_traced()
     if traced:
         plan = _plan_backward(*args)
     else:
@@ -174,10 +173,10 @@ BACKWARD_SCHEMA = (
 )
 _NAME = "mxflux::gate_residual_ln_modulate"
 _library = torch.library
-_op = _library.triton_op(_NAME, _forward, mutates_args=(), schema=FORWARD_SCHEMA)
+_op = _library.triton_op(_NAME, traceable(_forward), mutates_args=(), schema=FORWARD_SCHEMA)
 _opaque = _library.custom_op(f"{_NAME}_opaque", _forward, mutates_args=(), schema=FORWARD_SCHEMA)
 _backward_op = _library.triton_op(
-    f"{_NAME}_backward", _backward, mutates_args=(), schema=BACKWARD_SCHEMA
+    f"{_NAME}_backward", traceable(_backward), mutates_args=(), schema=BACKWARD_SCHEMA
 )
 _backward_opaque = _library.custom_op(
     f"{_NAME}_opaque_backward", _backward, mutates_args=(), schema=BACKWARD_SCHEMA

@@ -10,8 +10,11 @@ launch.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import operator
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import triton
@@ -20,8 +23,9 @@ from torch.library import wrap_triton
 from mxflux.fusions.kernels.reduce import reduce_partials_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+Result = TypeVar("Result")
 ALIGNMENT = 16
 """Bytes; Triton emits 16-byte loads for pointers with this alignment."""
 
@@ -38,7 +42,8 @@ class Launch:
     """`kernel[grid]` with its scalars and constexprs fixed; calling it takes the pointer arguments.
 
     grid: programs on axis 0, the only axis used (65,535 is the limit of the others); 0 launches
-    nothing.
+    nothing. scalars: integers. TypeError for a float: Triton passes it as fp32, Inductor as fp64,
+    and the arithmetic that it enters follows, so the bits differ. A float belongs in constexprs.
     """
 
     __slots__ = ("constexprs", "grid", "handle", "hip", "kernel", "options", "scalars", "tail")
@@ -47,10 +52,12 @@ class Launch:
         self,
         kernel: Any,
         grid: int,
-        scalars: Sequence[int | float],
+        scalars: Sequence[int],
         constexprs: dict[str, Any],
         num_warps: int,
     ) -> None:
+        if any(isinstance(scalar, float) for scalar in scalars):
+            raise TypeError(f"{kernel.__name__}: scalars: got {tuple(scalars)}, expected integers")
         self.kernel = kernel
         self.grid = (grid, 1, 1)
         self.scalars = tuple(scalars)
@@ -65,11 +72,11 @@ class Launch:
         """Launch on the current stream of the pointers' device."""
         if self.grid[0] == 0:
             return
-        device = pointers[0].device
-        if device.type != "cuda" or device.index == torch.cuda.current_device():
+        index = pointers[0].get_device()  # -1: a CPU tensor, in the interpreter
+        if index < 0 or index == torch.cuda.current_device():
             self._launch_here(pointers)
         else:
-            with torch.cuda.device(device):
+            with torch.cuda.device(index):
                 self._launch_here(pointers)
 
     def run(self, traced: bool, *pointers: torch.Tensor) -> None:
@@ -86,10 +93,12 @@ class Launch:
         )
 
     def _launch_here(self, pointers: Sequence[torch.Tensor]) -> None:
-        if not self._keeps_guards(pointers):
+        addresses = [tensor.data_ptr() for tensor in pointers]
+        if not self._keeps_guards(addresses, pointers):
             self._launch(pointers)
         elif self.handle is not None:
-            self.handle(*pointers, *self.tail)
+            # addresses, not tensors: the launcher would ask the driver about each
+            self.handle(*addresses, *self.tail)
         else:
             self._launch_and_keep(pointers)
 
@@ -102,19 +111,27 @@ class Launch:
         if isinstance(compiled, triton.compiler.CompiledKernel):
             self.handle = compiled[self.grid]
 
-    def _keeps_guards(self, pointers: Sequence[torch.Tensor]) -> bool:
-        bits = 0
-        for tensor in pointers:
-            bits |= tensor.data_ptr()
-        if bits % ALIGNMENT:
+    def _keeps_guards(self, addresses: list[int], pointers: Sequence[torch.Tensor]) -> bool:
+        if functools.reduce(operator.or_, addresses) % ALIGNMENT:
             return False
         return not self.hip or all(
             tensor.untyped_storage().nbytes() <= BUFFER_BYTES for tensor in pointers
         )
 
 
-def is_traced() -> bool:
-    """Whether a triton_op's body runs under a tracer: its launches must then go through
-    `Launch.traced`.
+def traceable(body: Callable[..., Result]) -> Callable[..., Result]:
+    """The body of a triton_op: body(*arguments, traced=whether a tracer looks on).
+
+    wrap_triton answers that inside a triton_op only. Anywhere else, in eager as well, it wraps, and
+    a wrapped launch costs hundreds of microseconds: all other callers leave `traced` False.
     """
-    return wrap_triton(reduce_partials_kernel) is not reduce_partials_kernel
+
+    def triton_op_body(*arguments: Any) -> Result:
+        traced = wrap_triton(reduce_partials_kernel) is not reduce_partials_kernel
+        return body(*arguments, traced=traced)
+
+    # torch infers the op's schema from the signature and takes no *arguments
+    signature = inspect.signature(body, eval_str=True)
+    kept = [p for name, p in signature.parameters.items() if name != "traced"]
+    triton_op_body.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return triton_op_body

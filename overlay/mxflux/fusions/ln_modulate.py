@@ -14,7 +14,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from mxflux.fusions import checks, tables
-from mxflux.fusions.launch import is_traced
+from mxflux.fusions.launch import traceable
 from mxflux.fusions.ln_plans import (
     BackwardPlan,
     ForwardPlan,
@@ -69,9 +69,10 @@ _forward_plans: Plans[ForwardPlan] = Plans()
 _backward_plans: Plans[BackwardPlan] = Plans()
 
 
-def _forward(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(
+    x: Tensor, scale: Tensor, shift: Tensor, eps: float, *, traced: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     x, scale, shift = checks.unit_inner(x), checks.unit_inner(scale), checks.unit_inner(shift)
-    traced = is_traced()
     if traced:
         plan = _plan_forward(x, scale, shift, eps)
     else:
@@ -91,9 +92,10 @@ def _plan_forward(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> Forwar
     return forward_plan(x, x, scale, scale, shift, eps, config, gated=False)
 
 
-def _backward(grad: Tensor, x: Tensor, scale: Tensor, mean: Tensor, rstd: Tensor) -> Gradients:
+def _backward(
+    grad: Tensor, x: Tensor, scale: Tensor, mean: Tensor, rstd: Tensor, *, traced: bool = False
+) -> Gradients:
     grad, x, scale = checks.unit_inner(grad), checks.unit_inner(x), checks.unit_inner(scale)
-    traced = is_traced()
     if traced:
         plan = _plan_backward(grad, x, scale)
     else:
@@ -132,13 +134,16 @@ FORWARD_SCHEMA = "(Tensor x, Tensor scale, Tensor shift, float eps) -> (Tensor, 
 BACKWARD_SCHEMA = (
     "(Tensor grad, Tensor x, Tensor scale, Tensor mean, Tensor rstd) -> (Tensor, Tensor, Tensor)"
 )
+
 _library = torch.library
-_op = _library.triton_op("mxflux::ln_modulate", _forward, mutates_args=(), schema=FORWARD_SCHEMA)
+_op = _library.triton_op(
+    "mxflux::ln_modulate", traceable(_forward), mutates_args=(), schema=FORWARD_SCHEMA
+)
 _opaque = _library.custom_op(
     "mxflux::ln_modulate_opaque", _forward, mutates_args=(), schema=FORWARD_SCHEMA
 )
 _backward_op = _library.triton_op(
-    "mxflux::ln_modulate_backward", _backward, mutates_args=(), schema=BACKWARD_SCHEMA
+    "mxflux::ln_modulate_backward", traceable(_backward), mutates_args=(), schema=BACKWARD_SCHEMA
 )
 _backward_opaque = _library.custom_op(
     "mxflux::ln_modulate_opaque_backward", _backward, mutates_args=(), schema=BACKWARD_SCHEMA

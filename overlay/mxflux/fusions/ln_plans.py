@@ -84,9 +84,10 @@ def forward_plan(
     splits, iterations, fixed = _split(config, x, gated)
     scalars = (
         *x.stride()[:2], *y.stride()[:2], gate.stride(0), scale.stride(0), shift.stride(0),
-        seq, batch, splits, iterations, eps,
+        seq, batch, splits, iterations,
     )  # fmt: skip
     kernel = ln_modulate_forward_kernel
+    fixed["EPS"] = eps
     launch = Launch(kernel, splits * batch, scalars, fixed, config["num_warps"])
     return ForwardPlan(tuple(x.shape), seq * batch, accumulator(x), launch)
 

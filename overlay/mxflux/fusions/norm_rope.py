@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from mxflux.fusions import checks, tables
 from mxflux.fusions.kernels.norm_rope import norm_rope_backward_kernel, norm_rope_forward_kernel
-from mxflux.fusions.launch import Launch, is_traced
+from mxflux.fusions.launch import Launch, traceable
 from mxflux.fusions.norm_rope_plans import (
     BackwardPlan,
     ForwardPlan,
@@ -68,10 +68,11 @@ _forward_plans: Plans[ForwardPlan] = Plans()
 _backward_plans: Plans[BackwardPlan] = Plans()
 
 
-def _forward(x: Tensor, weight: Tensor, cos_sin: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def _forward(
+    x: Tensor, weight: Tensor, cos_sin: Tensor, eps: float, *, traced: bool = False
+) -> tuple[Tensor, Tensor]:
     x = checks.unit_inner(x)
     args = (x, weight, cos_sin)
-    traced = is_traced()
     if traced:
         plan = _plan_forward(*args, eps)
     else:
@@ -97,20 +98,20 @@ def forward_plan(x: Tensor, cos_sin: Tensor, eps: float, config: dict[str, int])
     tiles = geo.tiles(block)
     scalars = (
         *x.stride()[:3], *cos_sin.stride()[:2],
-        geo.batch, geo.heads, geo.group_rows, tiles, eps,
+        geo.batch, geo.heads, geo.group_rows, tiles,
     )  # fmt: skip
-    fixed = constexprs(geo, block, x)
+    fixed = constexprs(geo, block, x, EPS=eps)
     grid = geo.groups * tiles
     launch = Launch(norm_rope_forward_kernel, grid, scalars, fixed, config["num_warps"])
     return ForwardPlan(tuple(x.shape), (geo.rows,), accumulator(x), launch)
 
 
 def _backward(
-    grad: Tensor, x: Tensor, weight: Tensor, cos_sin: Tensor, rstd: Tensor
-) -> tuple[Tensor, Tensor]:
+    grad: Tensor, x: Tensor, weight: Tensor, cos_sin: Tensor, rstd: Tensor,
+    *, traced: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     grad, x = checks.unit_inner(grad), checks.unit_inner(x)
     args = (grad, x, weight, cos_sin)
-    traced = is_traced()
     if traced:
         plan = _plan_backward(*args)
     else:
@@ -167,13 +168,13 @@ class _NormRope(torch.autograd.Function):
 
 _op = torch.library.triton_op(
     "mxflux::norm_rope",
-    _forward,
+    traceable(_forward),
     mutates_args=(),
     schema="(Tensor x, Tensor weight, Tensor cos_sin, float eps) -> (Tensor, Tensor)",
 )
 _backward_op = torch.library.triton_op(
     "mxflux::norm_rope_backward",
-    _backward,
+    traceable(_backward),
     mutates_args=(),
     schema="(Tensor grad, Tensor x, Tensor weight, Tensor cos_sin, Tensor rstd)"
     " -> (Tensor, Tensor)",

@@ -98,7 +98,7 @@ def configuration(x: torch.Tensor, op: str, geo: Geometry) -> dict[str, int]:
     return tables.configuration(tables.architecture(x.device), op, geo.width, geo.rows)
 
 
-def constexprs(geo: Geometry, block: int, x: torch.Tensor, **loop: int) -> dict[str, Any]:
+def constexprs(geo: Geometry, block: int, x: torch.Tensor, **more: float) -> dict[str, Any]:
     """The compile-time arguments of every norm + RoPE kernel."""
     return {
         "D": geo.dim,
@@ -106,7 +106,7 @@ def constexprs(geo: Geometry, block: int, x: torch.Tensor, **loop: int) -> dict[
         "BLOCK_M": block,
         "TABLE_PER_SAMPLE": geo.per_sample,
         "FP64": x.dtype == torch.float64,
-        **loop,
+        **more,
     }
 
 

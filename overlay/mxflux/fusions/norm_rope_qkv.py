@@ -121,9 +121,9 @@ def forward_plan(mixed: Tensor, cos_sin: Tensor, eps: float, config: dict[str, i
     tiles = geo.tiles(block)
     scalars = (
         *mixed.stride()[:3], *cos_sin.stride()[:2],
-        geo.batch, geo.heads, geo.group_rows, tiles, geo.rows, eps,
+        geo.batch, geo.heads, geo.group_rows, tiles, geo.rows,
     )  # fmt: skip
-    fixed = constexprs(geo, block, mixed)
+    fixed = constexprs(geo, block, mixed, EPS=eps)
     launch = Launch(qkv_forward_kernel, geo.groups * tiles, scalars, fixed, config["num_warps"])
     shape = (*mixed.shape[:3], geo.dim)
     return ForwardPlan(shape, (2, geo.rows), accumulator(mixed), launch)

@@ -111,9 +111,9 @@ def kept_handles() -> None:
     print("misaligned", calls["plain"])
     one.hip = True
     bound = launch.BUFFER_BYTES
-    print("small storage keeps", one._keeps_guards((partial,)))
+    print("small storage keeps", one._keeps_guards([0], (partial,)))
     launch.BUFFER_BYTES = 512
-    print("big storage keeps", one._keeps_guards((partial,)))
+    print("big storage keeps", one._keeps_guards([0], (partial,)))
     launch.BUFFER_BYTES = bound
     launch.Launch._launch = stock
 

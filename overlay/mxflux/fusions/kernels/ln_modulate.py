@@ -21,9 +21,9 @@ import triton.language as tl
 def ln_modulate_forward_kernel(
     x_ptr, y_ptr, gate_ptr, scale_ptr, shift_ptr, h_ptr, out_ptr, mean_ptr, rstd_ptr,
     x_stride_s, x_stride_b, y_stride_s, y_stride_b, gate_stride_b, scale_stride_b, shift_stride_b,
-    seq, batch, splits, iterations, eps,
+    seq, batch, splits, iterations,
     H: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_R: tl.constexpr,
-    GATED: tl.constexpr, STAGES: tl.constexpr, FP64: tl.constexpr,
+    GATED: tl.constexpr, STAGES: tl.constexpr, EPS: tl.constexpr, FP64: tl.constexpr,
 ):  # fmt: skip
     """x, y [S,B,H], gate, scale, shift [B,H] -> h (GATED), out [S,B,H]; mean, rstd [S*B]."""
     ACC: tl.constexpr = tl.float64 if FP64 else tl.float32
@@ -71,7 +71,7 @@ def ln_modulate_forward_kernel(
             d = tl.where(k * CHUNK + c < H, xs[k] - mean[:, None], 0.0)
             square += d * d
             ds = ds + (d,)
-        rstd = tl.rsqrt(tl.sum(square, axis=1) / H + eps)
+        rstd = tl.rsqrt(tl.sum(square, axis=1) / H + EPS)
         for k in tl.static_range(CHUNKS):
             at = k * CHUNK + c
             keep = ok[:, None] & (at < H)

@@ -58,9 +58,10 @@ def _table_row(
 
 @triton.jit
 def _norm_rotate(
-    x, w, cos, sin, eps, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr
-):
-    rstd = tl.rsqrt(tl.sum(x * x, axis=1) / D + eps)
+    x, w, cos, sin, D: tl.constexpr, EPS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    rstd = tl.rsqrt(tl.sum(x * x, axis=1) / D + EPS)
     n = x * rstd[:, None] * w
     even, odd = tl.split(tl.reshape(n, [BLOCK_M, BLOCK_D // 2, 2]))
     rotated = tl.join(even * cos - odd * sin, odd * cos + even * sin)
@@ -85,9 +86,9 @@ def _norm_rotate_backward(
 def norm_rope_forward_kernel(
     x_ptr, weight_ptr, table_ptr, out_ptr, rstd_ptr,
     x_stride_s, x_stride_b, x_stride_h, table_stride_s, table_stride_b,
-    batch, heads, group_rows, tiles, eps,
+    batch, heads, group_rows, tiles,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
-    TABLE_PER_SAMPLE: tl.constexpr, FP64: tl.constexpr,
+    TABLE_PER_SAMPLE: tl.constexpr, EPS: tl.constexpr, FP64: tl.constexpr,
 ):  # fmt: skip
     """x [S,B,heads,D] (any strides, last 1) -> out [S,B,heads,D] contiguous, rstd [S*B*heads]."""
     ACC: tl.constexpr = tl.float64 if FP64 else tl.float32
@@ -112,7 +113,7 @@ def norm_rope_forward_kernel(
     cos, sin = _table_row(
         table_ptr, group, batch, table_stride_s, table_stride_b, D, BLOCK_D, TABLE_PER_SAMPLE, ACC
     )
-    o, rstd = _norm_rotate(x, w, cos, sin, eps, D, BLOCK_M, BLOCK_D)
+    o, rstd = _norm_rotate(x, w, cos, sin, D, EPS, BLOCK_M, BLOCK_D)
     tl.store(out_ptr + row[:, None] * D + cols, o.to(out_ptr.dtype.element_ty), mask=keep)
     tl.store(rstd_ptr + row, rstd, mask=ok)
 
@@ -170,9 +171,9 @@ def norm_rope_backward_kernel(
 def qkv_forward_kernel(
     mixed_ptr, q_weight_ptr, k_weight_ptr, table_ptr, q_ptr, k_ptr, v_ptr, rstd_ptr,
     mixed_stride_s, mixed_stride_b, mixed_stride_h, table_stride_s, table_stride_b,
-    batch, heads, group_rows, tiles, rows, eps,
+    batch, heads, group_rows, tiles, rows,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
-    TABLE_PER_SAMPLE: tl.constexpr, FP64: tl.constexpr,
+    TABLE_PER_SAMPLE: tl.constexpr, EPS: tl.constexpr, FP64: tl.constexpr,
 ):  # fmt: skip
     """mixed [S,B,heads,(q D|k D|v D)] -> q, k rotated, v copied bit for bit, [S,B,heads,D] each;
     rstd [2, rows].
@@ -213,8 +214,8 @@ def qkv_forward_kernel(
     cos, sin = _table_row(
         table_ptr, group, batch, table_stride_s, table_stride_b, D, BLOCK_D, TABLE_PER_SAMPLE, ACC
     )
-    q, q_rstd = _norm_rotate(q, q_weight, cos, sin, eps, D, BLOCK_M, BLOCK_D)
-    k, k_rstd = _norm_rotate(k, k_weight, cos, sin, eps, D, BLOCK_M, BLOCK_D)
+    q, q_rstd = _norm_rotate(q, q_weight, cos, sin, D, EPS, BLOCK_M, BLOCK_D)
+    k, k_rstd = _norm_rotate(k, k_weight, cos, sin, D, EPS, BLOCK_M, BLOCK_D)
     tl.store(v_ptr + out, v, mask=keep)
     tl.store(q_ptr + out, q.to(q_ptr.dtype.element_ty), mask=keep)
     tl.store(k_ptr + out, k.to(k_ptr.dtype.element_ty), mask=keep)

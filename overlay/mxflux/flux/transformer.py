@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from megatron.core import recompute as megatron_recompute
 from megatron.core import tensor_parallel
+from megatron.core.extensions import transformer_engine as te_extension
 from megatron.core.transformer.transformer_block import TransformerBlock
 
 from .precision import get_fp8_context, get_layer_context
@@ -74,7 +74,7 @@ class FluxTransformerBlock(TransformerBlock):
         quantized = self.config.fp8 or self.config.fp4 or self.config.fp6
         if quantized and self.config.transformer_impl != "local":
             # TE's own checkpoint also replays its quantization state.
-            out: Streams = megatron_recompute.te_checkpoint(
+            out: Streams = te_extension.te_checkpoint(
                 chunk,
                 distribute,
                 tensor_parallel.random.get_cuda_rng_tracker,

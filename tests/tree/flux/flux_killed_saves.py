@@ -24,6 +24,8 @@ warnings.simplefilter("ignore")
 from mxflux.training.cpu_device import enable  # noqa: E402
 
 enable(despite_cuda=True)
+# As support.megatron_alone does: TE without its C++ part would fail Megatron's import.
+sys.modules["transformer_engine"] = None  # type: ignore[assignment]
 
 from megatron.core import dist_checkpointing  # noqa: E402  once, before the forks
 from megatron.core.dist_checkpointing.mapping import ShardedTensor  # noqa: E402

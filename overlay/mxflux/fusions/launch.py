@@ -97,7 +97,6 @@ class Launch:
         if not self._keeps_guards(addresses, pointers):
             self._launch(pointers)
         elif self.handle is not None:
-            # addresses, not tensors: the launcher would ask the driver about each
             self.handle(*addresses, *self.tail)
         else:
             self._launch_and_keep(pointers)
@@ -109,7 +108,7 @@ class Launch:
         with _compiling:  # forward thread and autograd thread may meet here, both cold
             compiled = self._launch(pointers)
         if isinstance(compiled, triton.compiler.CompiledKernel):
-            self.handle = compiled[self.grid]
+            self.handle = kept_handle(compiled, self.grid)
 
     def _keeps_guards(self, addresses: list[int], pointers: Sequence[torch.Tensor]) -> bool:
         if functools.reduce(operator.or_, addresses) % ALIGNMENT:
@@ -117,6 +116,34 @@ class Launch:
         return not self.hip or all(
             tensor.untyped_storage().nbytes() <= BUFFER_BYTES for tensor in pointers
         )
+
+
+def kept_handle(compiled: triton.compiler.CompiledKernel, grid: tuple[int, int, int]) -> Any:
+    """What launches `compiled` on the current stream from addresses and scalars.
+
+    Addresses, because a launcher asks the driver about every tensor. No hooks while none is set:
+    Triton itself would build the metadata of a launch for two empty chains of them, twice the time.
+    """
+    observed = compiled[grid]
+    runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
+    if runtime is None:  # before Triton 3.4: hooks live elsewhere, and cost nothing while unset
+        return observed
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    active = triton.runtime.driver.active
+    device, stream_of = active.get_current_device(), active.get_current_stream
+
+    def launch(*arguments: int | float) -> None:
+        if _is_set(runtime.launch_enter_hook) or _is_set(runtime.launch_exit_hook):
+            observed(*arguments)
+        else:
+            run(*grid, stream_of(device), function, metadata, None, None, None, *arguments)
+
+    return launch
+
+
+def _is_set(hook: Any) -> bool:
+    """None, or a chain (Triton 3.5) without calls, is unset."""
+    return hook is not None and bool(getattr(hook, "calls", True))
 
 
 def traceable(body: Callable[..., Result]) -> Callable[..., Result]:

@@ -20,7 +20,11 @@ _EXACT = Plan(GemmPlan(), GemmPlan(), GemmPlan())
 
 
 def require_patches() -> None:
-    """Raise RuntimeError unless TE honours `out`, knows wgrad by layout, and has bias gradients."""
+    """Raise RuntimeError unless TE does all that no error would reveal later.
+
+    That is: honour `out`, know wgrad by layout, have bias gradients, let a new recipe make new
+    quantizers, and multiply no storage that it does not know.
+    """
     problems = _problems()
     if problems:
         import transformer_engine
@@ -37,6 +41,9 @@ def _problems() -> tuple[str, ...]:
     checks = {
         "a weight gradient does not reach main_grad": _weight_gradient_arrives,
         "a module's bias has no gradient": _bias_has_gradient,
+        "a module keeps the quantizers of the recipe before": _module_takes_new_recipe,
+        "a fused operation keeps the quantizers of the recipe before": _operation_takes_new_recipe,
+        "what no GEMM knows is multiplied in BF16": _unknown_storage_is_refused,
     }
     return tuple(problem for problem, works in checks.items() if not works())
 
@@ -86,3 +93,57 @@ def _bias_has_gradient() -> bool:
     except (RuntimeError, TypeError):
         return False
     return bool((grad_bias == 4).all())
+
+
+def _recipe_and_state_of_another() -> tuple[Any, Any]:
+    from transformer_engine.common.recipe import CustomRecipe
+    from transformer_engine.pytorch.quantization import CustomRecipeState
+
+    old, new = (CustomRecipe(qfactory=lambda _role: None) for _ in range(2))
+    return new, CustomRecipeState(old, mode="forward", num_quantizers=0)
+
+
+def _module_takes_new_recipe() -> bool:
+    """Past the shortcut for a recipe that it has, a module wants to know how many GEMMs it has."""
+    from transformer_engine.pytorch.module.base import TransformerEngineBaseModule
+
+    recipe, state = _recipe_and_state_of_another()
+    module = types.SimpleNamespace(
+        fp8_meta_tensors_initialized=True, fp8_meta={"scaling_fwd": state}
+    )
+    try:
+        TransformerEngineBaseModule.set_meta_tensor(module, True, recipe)
+    except KeyError as error:
+        return error.args == ("num_gemms",)
+    return False
+
+
+def _operation_takes_new_recipe() -> bool:
+    from transformer_engine.pytorch.ops.op import BasicOperation
+
+    recipe, state = _recipe_and_state_of_another()
+    metas = {"forward": {"scaling_fwd": state}, "backward": None}
+    operation = types.SimpleNamespace(
+        _fp8_metas=metas, _quantizers={}, num_quantizers=lambda _mode: 0
+    )
+    BasicOperation.reset_recipe_state(operation, recipe=recipe)
+    return operation._fp8_metas["forward"] is None
+
+
+def _unknown_storage_is_refused() -> bool:
+    """From TE 2.19 on; earlier ones hand it to C++, which refuses it."""
+    from transformer_engine.pytorch.cpp_extensions import gemm
+    from transformer_engine.pytorch.quantized_tensor import QuantizedTensorStorage
+
+    class Unknown(QuantizedTensorStorage):
+        def dequantize(self, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+            return torch.ones(1, dtype=dtype)
+
+    unwrap = getattr(gemm, "_unwrap_tensor", None)
+    if unwrap is None:
+        return True
+    try:
+        unwrap(Unknown(), "rowwise")
+    except TypeError:
+        return True
+    return False

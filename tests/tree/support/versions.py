@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that make sense on some releases of an upstream only, left out by name where they do not.
 
-``@pytest.mark.upstream("transformer-engine>=2.16", reason="roles carry names from there on")`` keeps
-a test, or a ``pytest.param``, for the releases that fulfil the requirement. Elsewhere it is
+``@pytest.mark.upstream("transformer-engine>=2.16", reason="roles carry names from there on")``
+keeps a test, or a ``pytest.param``, for the releases that fulfil the requirement. Elsewhere it is
 deselected, and the end of the run lists requirement, reason and number of tests. With
 ``control_only=True`` that holds for --control alone: the test is for every release, but others have
 no defect that it could fail on. The version is that of the tree under test: its package metadata
@@ -31,8 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Describe the mark."""
     config.addinivalue_line(
         "markers",
-        "upstream(requirement, reason=..., control_only=False): releases of an upstream that the test is for, such as "
-        "'transformer-engine>=2.16'",
+        "upstream(requirement, reason=..., control_only=False): releases of an upstream that the "
+        "test is for, such as 'transformer-engine>=2.16'",
     )
 
 

@@ -72,7 +72,8 @@ def test_a_storage_that_te_does_not_know_reaches_no_gemm() -> None:
 
     with (
         pytest.raises(
-            (RuntimeError, TypeError), match="(Unexpected operands|No GEMM multiplies) ExactStorage"
+            (RuntimeError, TypeError),
+            match=r"(Unexpected operands|No GEMM multiplies) ExactStorage",
         ),
         te.autocast(recipe=te_recipe.CustomRecipe(qfactory=unknown)),
     ):
@@ -114,7 +115,9 @@ def test_parameters_in_mx_are_refused() -> None:
         linear()
 
 
-@pytest.mark.upstream("transformer-engine>=2.16", reason="a qfactory is told the slot only before, C++ refuses")
+@pytest.mark.upstream(
+    "transformer-engine>=2.16", reason="a qfactory is told the slot only before, C++ refuses"
+)
 @pytest.mark.control(MISSING)
 def test_grouped_linear_is_refused_before_it_computes() -> None:
     module = te.GroupedLinear(2, IN, OUT, **BF16_ON_CPU)

@@ -6,9 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from transformer_engine.common import recipe as te_recipe
 from transformer_engine.pytorch.cpp_extensions import gemm
 from transformer_engine.pytorch.module import base
+from transformer_engine.pytorch.ops import op
 
 from mxflux.te import tree
 
@@ -61,4 +63,28 @@ def test_without_0003_wgrad_would_be_taken_for_fprop(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(gemm, "custom_gemm", stock)
     with pytest.raises(RuntimeError, match="gradient does not reach main_grad"):
+        make_quantizer()
+
+
+def test_without_0008_modules_would_keep_old_quantizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    cls, stock = base.TransformerEngineBaseModule, lambda *_args: None
+    monkeypatch.setattr(cls, "set_meta_tensor", stock)
+    with pytest.raises(RuntimeError, match="a module keeps the quantizers of the recipe before"):
+        make_quantizer()
+
+
+def test_without_0008_operations_would_keep_old_quantizers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(op.BasicOperation, "reset_recipe_state", lambda *_args, **_options: None)
+    with pytest.raises(RuntimeError, match="operation keeps the quantizers of the recipe before"):
+        make_quantizer()
+
+
+def test_without_0009_an_unknown_storage_would_run_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stock(_tensor: object, _usage: str) -> torch.Tensor:
+        return torch.ones(1)
+
+    monkeypatch.setattr(gemm, "_unwrap_tensor", stock, raising=False)
+    with pytest.raises(RuntimeError, match="what no GEMM knows is multiplied in BF16"):
         make_quantizer()

@@ -15,9 +15,7 @@ import transformer_engine.pytorch as te
 from transformer_engine.common import recipe as te_recipe
 
 NAMES = ("MXFP4BlockScaling", "MXFP6BlockScaling")
-OVERRIDE = pytest.mark.upstream(
-    "transformer-engine>=2.15", reason="no backward_override before"
-)
+OVERRIDE = pytest.mark.upstream("transformer-engine>=2.15", reason="no backward_override before")
 MISSING = "has no attribute 'MXFP[46]BlockScaling'"
 LINEAR = {"device": "cpu", "params_dtype": torch.bfloat16}
 

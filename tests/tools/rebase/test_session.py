@@ -19,8 +19,11 @@ from mxtree.rebase import finish as finishing
 from mxtree.rebase.model import Outcome
 from mxtree.rebase.screen import conflict_screen
 from mxtree.rebase.session import canonical_series
+from mxtree.rebase.verbs import Options, run
 from mxtree.rebase.work import Work
 from mxtree.series import load_series
+
+from .conftest import NAME
 
 if TYPE_CHECKING:
     from .conftest import Lab
@@ -58,6 +61,50 @@ def test_the_screen_says_everything(conflicted: Lab) -> None:
         assert expected in shown
     assert str(work.path) in shown
     assert "<<<<<<<" in conflicted.file("a")
+    assert "|||||||" in conflicted.file("a"), "what the patch was made for is not shown"
+
+
+def screen(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the command line shows when a rebase stops."""
+    monkeypatch.setenv("MXTREE_PROJECT", str(lab.project.root))
+    with pytest.raises(FatalError) as caught:
+        run(Options(upstream=NAME, onto="2.0", source=f"git:{lab.upstream}"))
+    return "\n".join([caught.value.message, *caught.value.details, caught.value.hint or ""])
+
+
+def test_the_screen_names_a_patch_file_that_is_there(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"a": TWO})
+    lab.release("2.0")
+    lab.series({"a": OURS})
+    path = lab.project.series_dir(NAME, "1.0") / "0001-Patch-1.patch"
+    assert f"{path}:" in screen(lab, monkeypatch)
+    assert path.is_file()
+
+
+def test_the_screen_names_who_changed_the_lines_beside_an_insertion(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"a": "one\ntwo\nand a half\nthree\n"}, "Split hairs")
+    lab.release("2.0")
+    lab.series({"a": "one\ntwo\ninserted\nthree\n"})
+    assert "Split hairs" in screen(lab, monkeypatch)
+
+
+def test_the_screen_says_what_to_do_about_a_file_that_is_gone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.commit({"a": ONE, "b": "b\n"})
+    lab.release("1.0")
+    lab.commit({"a": None})
+    lab.release("2.0")
+    lab.series({"a": OURS})
+    assert "in a: upstream has no such file; git rm it" in screen(lab, monkeypatch)
 
 
 def test_continue_takes_the_staged_resolution(conflicted: Lab) -> None:
@@ -80,7 +127,10 @@ def test_continue_takes_the_staged_resolution(conflicted: Lab) -> None:
 
 def test_continue_takes_the_users_own_commit(conflicted: Lab) -> None:
     conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
-    git("commit", "--quiet", "--no-edit", cwd=conflicted.session.store.work)
+    work = conflicted.session.store.work
+    git("commit", "--quiet", "--no-edit", cwd=work)
+    message = git("log", "-1", "--format=%B", cwd=work).decode().rstrip("\n")
+    assert message == "Patch 2\n\nDescription: number 2", "git's list of conflicts is in it"
     assert conflicted.session.resume().status == "done"
 
 
@@ -93,8 +143,9 @@ def test_conflict_markers_are_refused_with_file_and_line(conflicted: Lab) -> Non
 
 
 def test_unmerged_paths_are_refused(conflicted: Lab) -> None:
-    with pytest.raises(FatalError, match="unmerged"):
+    with pytest.raises(FatalError, match="unmerged") as caught:
         conflicted.session.resume()
+    assert "mxtree rebase thing --continue" in (caught.value.hint or "")
 
 
 def test_unstaged_changes_are_refused(conflicted: Lab) -> None:
@@ -119,6 +170,7 @@ def test_commits_behind_its_back_are_refused(conflicted: Lab) -> None:
     with pytest.raises(FatalError, match="did not make") as caught:
         conflicted.session.resume()
     assert "stranger" in caught.value.details[0]
+    assert "mxtree rebase thing --continue" in (caught.value.hint or "")
 
 
 def test_skip_needs_a_reason_and_records_it(conflicted: Lab) -> None:

@@ -32,7 +32,10 @@ def old_spans(patch: Patch, *, context: int) -> Iterator[tuple[str, Span]]:
     for section in sections:
         path = section.old_path.decode("utf-8", "surrogateescape")
         for hunk in section.hunks:
-            first = hunk.old_start + max(hunk.leading - context, 0)
-            last = hunk.old_start + len(hunk.old) - 1 - max(hunk.trailing - context, 0)
+            # An insertion changes no line: what it hangs on is the lines beside it.
+            is_insertion = hunk.leading + hunk.trailing >= len(hunk.old)
+            around = max(context, 1) if is_insertion else context
+            first = hunk.old_start + max(hunk.leading - around, 0)
+            last = hunk.old_start + len(hunk.old) - 1 - max(hunk.trailing - around, 0)
             if hunk.old:
                 yield path, Span(first, max(first, last))

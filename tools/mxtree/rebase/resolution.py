@@ -28,7 +28,7 @@ def commit_resolution(work: Work, rebase: Rebase) -> str:
         old = rebase.current.old_commit
         work.git("commit", "--quiet", "--no-verify", "--cleanup=verbatim", "--reuse-message", old)
         return work.head
-    _refuse_strangers(work, head, below=rebase.tip)
+    _refuse_strangers(work, rebase.upstream, head, below=rebase.tip)
     _refuse_unready(work, rebase)
     _refuse_empty(work, rebase, work.tree_of(head))
     return head
@@ -38,12 +38,14 @@ def amended_tip(work: Work, rebase: Rebase) -> str:
     """Return HEAD when it is the tip, or the tip amended; raises `FatalError` otherwise."""
     head = work.head
     if head != rebase.tip:
-        _refuse_strangers(work, head, below=work.text("rev-parse", f"{rebase.tip}^"))
+        _refuse_strangers(
+            work, rebase.upstream, head, below=work.text("rev-parse", f"{rebase.tip}^")
+        )
     _refuse_unready(work, rebase)
     return head
 
 
-def _refuse_strangers(work: Work, head: str, *, below: str) -> None:
+def _refuse_strangers(work: Work, upstream: str, head: str, *, below: str) -> None:
     if work.text("rev-parse", "-q", "--verify", f"{head}^") == below:
         return
     log = work.git("log", "--oneline", "-5").decode("utf-8", "replace").splitlines()
@@ -52,13 +54,16 @@ def _refuse_strangers(work: Work, head: str, *, below: str) -> None:
         f"top of {below[:12]}",
         details=log,
         hint=f"git -C {work.path} reset --soft {below[:12]} makes them one change to commit; "
-        "then --continue",
+        f"then mxtree rebase {upstream} --continue",
         code=ExitCode.CHECK_FAILED,
     )
 
 
 def _refuse_unready(work: Work, rebase: Rebase) -> None:
-    again = f"edit them, git -C {work.path} add the files, then mxtree rebase --continue"
+    again = (
+        f"edit them, git -C {work.path} add the files, "
+        f"then mxtree rebase {rebase.upstream} --continue"
+    )
     unmerged = work.unmerged()
     if unmerged:
         _refuse(f"{len(unmerged)} paths are unmerged", unmerged, again)

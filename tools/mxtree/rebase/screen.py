@@ -21,7 +21,7 @@ _HUNKS_SHOWN = 6
 def conflict_screen(work: Work, rebase: Rebase, patch: Patch) -> FatalError:
     """Return the error that tells the user everything about the conflict at hand."""
     unmerged = work.unmerged()
-    details = [f"in {path}" for path in unmerged]
+    details = [f"in {path}{_gone(work, rebase, path)}" for path in unmerged]
     details += _strict(work, rebase, patch)
     for path, span in list(old_spans(patch, context=0))[:_HUNKS_SHOWN]:
         if path in unmerged or not unmerged:
@@ -51,6 +51,12 @@ def exec_screen(work: Work, rebase: Rebase) -> FatalError:
         f"mxtree rebase {rebase.upstream} --continue",
         code=ExitCode.CHECK_FAILED,
     )
+
+
+def _gone(work: Work, rebase: Rebase, path: str) -> str:
+    if work.has(rebase.tip, path):
+        return ""
+    return ": upstream has no such file; git rm it, and make the change where its code is now"
 
 
 def _strict(work: Work, rebase: Rebase, patch: Patch) -> list[str]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -59,7 +59,9 @@ def run(options: Options) -> int:
     elif verb == "undo":
         print(f"taken back: {undo(session)}")
     elif verb == "finish":
-        print(f"written: {finish(session)}\nnext: mxtree lint, mxtree build, mxtree test")
+        written = finish(session)
+        build = f"mxtree build --{upstream.name} {written.name}"
+        print(f"written: {written}\nnext: mxtree lint, {build}, mxtree test")
     elif verb == "continue":
         return _tell(session, session.resume(), options)
     elif verb == "skip":
@@ -154,7 +156,9 @@ def _tell(session: Session, rebase: Rebase, options: Options) -> int:
     story = tell(work, rebase, old)
     save(session.project, Report(kind="rebase", upstream=rebase.upstream, stories=(story,)))
     if rebase.status == "conflict":
-        raise conflict_screen(work, rebase, old[rebase.position])
+        patch = old[rebase.position]
+        directory = session.project.series_dir(rebase.upstream, rebase.old.version)
+        raise conflict_screen(work, rebase, replace(patch, path=directory / patch.name))
     if rebase.status == "exec-failed":
         raise exec_screen(work, rebase)
     print_rebase(rebase, as_json=options.as_json)

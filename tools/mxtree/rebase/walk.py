@@ -153,6 +153,7 @@ class Walk:
         # The proofs above used the work tree: bring the conflict back for the user.
         self._work.move_to(rebase.tip)
         self._work.pick([rebase.steps[index].old_commit])
+        self._work.offer_message(rebase.steps[index].old_commit)
         return rebase.model_copy(update={"status": "conflict"})
 
 

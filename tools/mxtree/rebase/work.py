@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The state file names what counts; a power cut that loses objects here costs a new start.
 _FAST = {"core.fsync": "none", "index.version": "4", "feature.manyFiles": "true"}
+# What the patch changed shows only beside what it was made for.
+_SHOWN = {"merge.conflictStyle": "diff3"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Work:
         repository.create(path, first)
         for other in others:
             repository.add_objects(path, other)
-        for key, value in _FAST.items():
+        for key, value in (_FAST | _SHOWN).items():
             git("config", key, value, cwd=path)
         work = cls(path)
         git("update-ref", "--no-deref", "HEAD", commit, cwd=path)
@@ -75,6 +77,15 @@ class Work:
         """
         options = ("--allow-empty", "--allow-empty-message", "--keep-redundant-commits")
         return run_git("cherry-pick", *options, *commits, cwd=self.path, ok=range(256))
+
+    def offer_message(self, commit: str) -> None:
+        """Make the message of ``commit`` what a plain `git commit` takes, without git's notes."""
+        message = self.git("log", "-1", "--format=%B", "--encoding=UTF-8", commit)
+        (self.path / ".git" / "MERGE_MSG").write_bytes(message)
+
+    def has(self, commit: str, path: str) -> bool:
+        """Return whether a commit has a file or folder of that path."""
+        return bool(self.git("ls-tree", "-z", commit, "--", f":(top,literal){path}"))
 
     def log(self, base: str, tip: str) -> list[str]:
         """Return the commits after ``base`` up to ``tip``, oldest first."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mxtree.lint import lint
+from mxtree.project import Project
 from mxtree.upstreams import Source, ensure_imported, load_upstreams
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mxtree.project import Project
     from mxtree.series import Problem
 
 TEST = """import pytest
@@ -37,6 +37,43 @@ class TestGroup:
 @pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.control("y"))])
 def test_parametrised(x: int) -> None:
     pass
+"""
+
+
+PINS = f"""schema = 1
+
+[upstream.megatron-lm]
+package = "megatron-core"
+packaging = "sdist"
+default = "1.0"
+repository = "https://example.invalid/megatron.git"
+tag = "v{{version}}"
+
+[upstream.megatron-lm.release."1.0"]
+file = "megatron_core-1.0.tar.gz"
+sha256 = "{"0" * 64}"
+tree = "{"0" * 40}"
+"""
+
+RAW = b"""From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: Ada L <ada@example.org>
+Date: Tue, 1 Dec 2026 00:00:00 +0000
+Subject: Teach megatron-lm to count
+
+Description: It could not.
+Origin: vendor, mxtree authors
+Upstream-Status: Pending
+Changes: code.count
+Proven-By: tests/tree/test_code.py::test_count
+
+diff --git a/code.py b/code.py
+index 0123456789012345678901234567890123456789..1234567890123456789012345678901234567890 100644
+--- a/code.py
++++ b/code.py
+@@ -1,2 +1,2 @@
+ def count():
+-    return None
++    return 1
 """
 
 
@@ -78,9 +115,26 @@ class Workbench:
 
 
 @pytest.fixture
-def bench(project: Project, tmp_path: Path) -> Workbench:
-    """The small project, with the test that its patches name."""
-    tests = project.root / "tests" / "tree"
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+    """One upstream with one patch, whose release cannot be had."""
+    monkeypatch.setenv("MXTREE_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "patches" / "megatron-lm" / "1.0"
+    folder.mkdir(parents=True)
+    (folder / "0001-count.patch").write_bytes(RAW)
+    (folder / "series").write_text("0001-count.patch\n")
+    (tmp_path / "patches" / "upstreams.toml").write_text(PINS)
+    _write_test(tmp_path)
+    return Workbench(Project(tmp_path))
+
+
+@pytest.fixture
+def full_bench(project: Project) -> Workbench:
+    """Two real upstreams with a patch each, whose releases can be imported."""
+    _write_test(project.root)
+    return Workbench(project)
+
+
+def _write_test(root: Path) -> None:
+    tests = root / "tests" / "tree"
     tests.mkdir(parents=True)
     (tests / "test_code.py").write_text(TEST)
-    return Workbench(project)

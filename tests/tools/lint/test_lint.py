@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from mxtree.project import Project
 
 
-def test_a_project_that_is_all_right_has_no_problems(bench: Workbench) -> None:
-    bench.import_releases()
-    report = lint(bench.project)
+def test_a_project_that_is_all_right_has_no_problems(full_bench: Workbench) -> None:
+    full_bench.import_releases()
+    report = lint(full_bench.project)
     assert report.problems == []
     assert report.notes == []
     assert (report.series, report.patches) == (2, 2)
 
 
-def test_what_could_not_be_compared_is_said(bench: Workbench) -> None:
-    report = lint(bench.project)
+def test_what_could_not_be_compared_is_said(full_bench: Workbench) -> None:
+    report = lint(full_bench.project)
     assert report.problems == []
     assert [(note.path, note.rule, note.fix) for note in report.notes] == [
-        (bench.folder, "source-missing", "mxtree fetch megatron-lm@1.0"),
+        (full_bench.folder, "source-missing", "mxtree fetch megatron-lm@1.0"),
         (
-            bench.project.series_dir("transformer-engine", "2.0"),
+            full_bench.project.series_dir("transformer-engine", "2.0"),
             "source-missing",
             "mxtree fetch transformer-engine@2.0",
         ),
@@ -264,50 +264,50 @@ def test_two_patches_on_one_symbol_are_a_note(bench: Workbench) -> None:
     assert f"code.count is changed by {bench.patch.name} as well" in shared[0].message
 
 
-def test_a_symbol_that_the_patched_file_lacks_is_found(bench: Workbench) -> None:
-    bench.import_releases()
-    bench.replace(b"code.count", b"code.cuont")
-    found = bench.only()
+def test_a_symbol_that_the_patched_file_lacks_is_found(full_bench: Workbench) -> None:
+    full_bench.import_releases()
+    full_bench.replace(b"code.count", b"code.cuont")
+    found = full_bench.only()
     assert (found.line, found.rule) == (9, "changes-missing")
     assert "code.py defines no cuont after this patch" in found.message
 
 
-def test_a_symbol_in_another_class_is_suggested(bench: Workbench) -> None:
-    bench.import_releases()
-    bench.replace(b"code.count", b"code.Counter.count")
-    assert bench.only().fix == "did you mean count?"
+def test_a_symbol_in_another_class_is_suggested(full_bench: Workbench) -> None:
+    full_bench.import_releases()
+    full_bench.replace(b"code.count", b"code.Counter.count")
+    assert full_bench.only().fix == "did you mean count?"
 
 
-def test_a_patch_that_breaks_the_file_is_found(bench: Workbench) -> None:
-    bench.import_releases()
-    bench.replace(b"+    return 1", b"+    return (")
-    assert {rule for _, _, rule in bench.rules()} == {"changes-syntax", "form-bytes"}
+def test_a_patch_that_breaks_the_file_is_found(full_bench: Workbench) -> None:
+    full_bench.import_releases()
+    full_bench.replace(b"+    return 1", b"+    return (")
+    assert {rule for _, _, rule in full_bench.rules()} == {"changes-syntax", "form-bytes"}
 
 
-def test_a_patch_that_does_not_apply_is_found_at_its_hunk(bench: Workbench) -> None:
-    bench.import_releases()
-    bench.replace(b"-    return None", b"-    return True")
-    found = bench.only()
+def test_a_patch_that_does_not_apply_is_found_at_its_hunk(full_bench: Workbench) -> None:
+    full_bench.import_releases()
+    full_bench.replace(b"-    return None", b"-    return True")
+    found = full_bench.only()
     assert (found.line, found.rule) == (16, "apply")
     assert "a hunk fits nowhere" in found.message
 
 
-def test_bytes_that_git_would_not_write_on_this_base_are_found(bench: Workbench) -> None:
-    bench.import_releases()
-    bench.replace(b"@@ -1,2 +1,2 @@", b"@@ -1,2 +1,2 @@ def count():")
-    found = bench.only()
+def test_bytes_that_git_would_not_write_on_this_base_are_found(full_bench: Workbench) -> None:
+    full_bench.import_releases()
+    full_bench.replace(b"@@ -1,2 +1,2 @@", b"@@ -1,2 +1,2 @@ def count():")
+    found = full_bench.only()
     assert (found.line, found.rule) == (16, "form-bytes")
 
 
-def test_everything_is_found_in_one_pass_and_printed(bench: Workbench, mxtree: Runner) -> None:
-    bench.replace(b"Status: Pending", b"Status: x")
-    bench.replace(b"code.count", b"code count")
-    (bench.folder / "stray").touch()
+def test_everything_is_found_in_one_pass_and_printed(full_bench: Workbench, mxtree: Runner) -> None:
+    full_bench.replace(b"Status: Pending", b"Status: x")
+    full_bench.replace(b"code.count", b"code count")
+    (full_bench.folder / "stray").touch()
     result = mxtree("lint")
     assert result.returncode == 1
     assert result.stderr == ""
     lines = result.stdout.splitlines()
-    name = bench.patch.relative_to(bench.project.root).as_posix()
+    name = full_bench.patch.relative_to(full_bench.project.root).as_posix()
     assert lines[0].startswith(f"{name}:8: Upstream-Status is 'x' [field-form]; write Pending")
     assert lines[-1] == "2 patches in 2 series: 4 problems"
     document = json.loads(mxtree("lint", "--json").stdout)
@@ -317,7 +317,7 @@ def test_everything_is_found_in_one_pass_and_printed(bench: Workbench, mxtree: R
     assert document["problems"][0]["path"] == name
 
 
-def test_all_well_is_exit_status_0(bench: Workbench, mxtree: Runner) -> None:
+def test_all_well_is_exit_status_0(full_bench: Workbench, mxtree: Runner) -> None:
     result = mxtree("lint")
     assert result.returncode == 0, result.stdout
     assert result.stdout.splitlines()[-1] == "2 patches in 2 series: all well"

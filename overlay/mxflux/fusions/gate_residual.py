@@ -87,7 +87,7 @@ def _forward(
         plan = _plan_forward(*args, eps)
     else:
         plan = _forward_plans.get((signature(*args), eps), _plan_forward, *args, eps)
-    h = x.new_empty(plan.shape)
+    h = x.new_empty_strided(*plan.layout)
     out = torch.empty_like(h)
     mean = x.new_empty(plan.rows, dtype=plan.acc)
     rstd = torch.empty_like(mean)
@@ -113,9 +113,9 @@ def _backward(
         plan = _plan_backward(*args)
     else:
         plan = _backward_plans.get(signature(*args), _plan_backward, *args)
-    dx = h.new_empty(plan.shape)
+    dx = h.new_empty_strided(*plan.layout)
     dy = torch.empty_like(dx)
-    partial = h.new_empty(plan.partial, dtype=plan.acc)
+    partial = h.new_empty_strided(*plan.partial_layout, dtype=plan.acc)
     dgate = gate.new_empty(plan.shape[1:])
     dscale = torch.empty_like(dgate)
     dshift = torch.empty_like(dgate)

@@ -70,14 +70,16 @@ class Launch:
 
     def __call__(self, *pointers: torch.Tensor) -> None:
         """Launch on the current stream of the pointers' device."""
-        if self.grid[0] == 0:
-            return
-        index = pointers[0].get_device()  # -1: a CPU tensor, in the interpreter
-        if index < 0 or index == torch.cuda.current_device():
-            self._launch_here(pointers)
-        else:
-            with torch.cuda.device(index):
-                self._launch_here(pointers)
+        addresses = [tensor.data_ptr() for tensor in pointers]
+        kept = self._keeps_guards(addresses, pointers)
+        if kept and self.handle is not None:
+            self.handle(*addresses, *self.tail)
+        elif self.grid[0] > 0:
+            with torch.cuda.device(pointers[0].get_device()):  # -1, the CPU, changes nothing
+                if kept:
+                    self._launch_and_keep(pointers)
+                else:
+                    self._launch(pointers)
 
     def run(self, traced: bool, *pointers: torch.Tensor) -> None:
         """Launch now, or record the launch in the graph being traced."""
@@ -91,15 +93,6 @@ class Launch:
         wrap_triton(self.kernel)[self.grid](
             *pointers, *self.scalars, **self.constexprs, **self.options
         )
-
-    def _launch_here(self, pointers: Sequence[torch.Tensor]) -> None:
-        addresses = [tensor.data_ptr() for tensor in pointers]
-        if not self._keeps_guards(addresses, pointers):
-            self._launch(pointers)
-        elif self.handle is not None:
-            self.handle(*addresses, *self.tail)
-        else:
-            self._launch_and_keep(pointers)
 
     def _launch(self, pointers: Sequence[torch.Tensor]) -> Any:
         return self.kernel[self.grid](*pointers, *self.scalars, **self.constexprs, **self.options)
@@ -119,18 +112,17 @@ class Launch:
 
 
 def kept_handle(compiled: triton.compiler.CompiledKernel, grid: tuple[int, int, int]) -> Any:
-    """What launches `compiled` on the current stream from addresses and scalars.
+    """What launches `compiled` on its device's current stream from addresses and scalars.
 
     Addresses, because a launcher asks the driver about every tensor. No hooks while none is set:
     Triton itself would build the metadata of a launch for two empty chains of them, twice the time.
     """
     observed = compiled[grid]
-    runtime = getattr(getattr(triton, "knobs", None), "runtime", None)
-    if runtime is None:  # before Triton 3.4: hooks live elsewhere, and cost nothing while unset
-        return observed
     run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
     active = triton.runtime.driver.active
-    device, stream_of = active.get_current_device(), active.get_current_stream
+    current_device, stream_of = active.get_current_device, active.get_current_stream
+    device = current_device()
+    runtime = triton.knobs.runtime
 
     def launch(*arguments: int | float) -> None:
         if _is_set(runtime.launch_enter_hook) or _is_set(runtime.launch_exit_hook):
@@ -138,7 +130,14 @@ def kept_handle(compiled: triton.compiler.CompiledKernel, grid: tuple[int, int, 
         else:
             run(*grid, stream_of(device), function, metadata, None, None, None, *arguments)
 
-    return launch
+    def launch_anywhere(*arguments: int | float) -> None:
+        if current_device() == device:
+            launch(*arguments)
+        else:
+            with torch.cuda.device(device):
+                launch(*arguments)
+
+    return launch_anywhere
 
 
 def _is_set(hook: Any) -> bool:

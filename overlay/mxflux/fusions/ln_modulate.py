@@ -78,7 +78,7 @@ def _forward(
     else:
         key = (signature(x, scale, shift), eps)
         plan = _forward_plans.get(key, _plan_forward, x, scale, shift, eps)
-    out = x.new_empty(plan.shape)
+    out = x.new_empty_strided(*plan.layout)
     mean = x.new_empty(plan.rows, dtype=plan.acc)
     rstd = torch.empty_like(mean)
     # y, gate and h belong to the gated residual; their slots repeat tensors of the same dtypes
@@ -100,8 +100,8 @@ def _backward(
         plan = _plan_backward(grad, x, scale)
     else:
         plan = _backward_plans.get(signature(grad, x, scale), _plan_backward, grad, x, scale)
-    dx = x.new_empty(plan.shape)
-    partial = x.new_empty(plan.partial, dtype=plan.acc)
+    dx = x.new_empty_strided(*plan.layout)
+    partial = x.new_empty_strided(*plan.partial_layout, dtype=plan.acc)
     dscale = scale.new_empty(plan.shape[1:])
     dshift = torch.empty_like(dscale)
     plan.launch.run(traced, grad, grad, x, x, scale, scale, mean, rstd, dx, dx, partial)

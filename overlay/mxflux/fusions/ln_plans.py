@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from mxflux.fusions.kernels.ln_modulate import (
     ln_modulate_forward_kernel,
 )
 from mxflux.fusions.launch import Launch
+from mxflux.fusions.plans import Layout, contiguous
 from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ class ForwardPlan:
     acc: torch.dtype
     launch: Launch
 
+    @cached_property
+    def layout(self) -> Layout:
+        """Of an output."""
+        return contiguous(*self.shape)
+
 
 @dataclass(frozen=True)
 class BackwardPlan:
@@ -41,6 +48,16 @@ class BackwardPlan:
     acc: torch.dtype
     launch: Launch
     reduce: Launch
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of the input gradient."""
+        return contiguous(*self.shape)
+
+    @cached_property
+    def partial_layout(self) -> Layout:
+        """Of the partials."""
+        return contiguous(*self.partial)
 
 
 def hidden_problem(name: str, x: Tensor) -> str | None:

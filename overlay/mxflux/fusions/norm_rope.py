@@ -77,8 +77,8 @@ def _forward(
         plan = _plan_forward(*args, eps)
     else:
         plan = _forward_plans.get((signature(*args), eps), _plan_forward, *args, eps)
-    out = x.new_empty(plan.shape)
-    rstd = x.new_empty(plan.rstd, dtype=plan.acc)
+    out = x.new_empty_strided(*plan.layout)
+    rstd = x.new_empty_strided(*plan.rstd_layout, dtype=plan.acc)
     plan.launch.run(traced, *args, out, rstd)
     return out, rstd
 
@@ -116,8 +116,8 @@ def _backward(
         plan = _plan_backward(*args)
     else:
         plan = _backward_plans.get(signature(*args), _plan_backward, *args)
-    dx = x.new_empty(plan.shape)
-    partial = x.new_empty(plan.partial, dtype=plan.acc)
+    dx = x.new_empty_strided(*plan.layout)
+    partial = x.new_empty_strided(*plan.partial_layout, dtype=plan.acc)
     dweight = torch.empty_like(weight)
     plan.launch.run(traced, *args, rstd, dx, partial)
     plan.reduce.run(traced, partial, dweight, dweight, dweight)

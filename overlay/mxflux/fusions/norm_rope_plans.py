@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from mxflux.fusions import checks, tables
 from mxflux.fusions.launch import Launch
+from mxflux.fusions.plans import Layout, contiguous
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,16 @@ class ForwardPlan:
     acc: torch.dtype
     launch: Launch
 
+    @cached_property
+    def layout(self) -> Layout:
+        """Of an output."""
+        return contiguous(*self.shape)
+
+    @cached_property
+    def rstd_layout(self) -> Layout:
+        """Of rstd."""
+        return contiguous(*self.rstd)
+
 
 @dataclass(frozen=True)
 class BackwardPlan:
@@ -129,3 +141,13 @@ class BackwardPlan:
     acc: torch.dtype
     launch: Launch
     reduce: Launch
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of the input gradient."""
+        return contiguous(*self.shape)
+
+    @cached_property
+    def partial_layout(self) -> Layout:
+        """Of the partials."""
+        return contiguous(*self.partial)

@@ -94,10 +94,10 @@ def _forward(
     mixed = checks.unit_inner(mixed)
     key = (signature(mixed, q_weight, k_weight, cos_sin), eps)
     plan = _forward_plans.get(key, _plan_forward, mixed, q_weight, k_weight, cos_sin, eps)
-    q = mixed.new_empty(plan.shape)
+    q = mixed.new_empty_strided(*plan.layout)
     k = torch.empty_like(q)
     v = torch.empty_like(q)
-    rstd = mixed.new_empty(plan.rstd, dtype=plan.acc)
+    rstd = mixed.new_empty_strided(*plan.rstd_layout, dtype=plan.acc)
     plan.launch(mixed, q_weight, k_weight, cos_sin, q, k, v, rstd)
     return q, k, v, rstd
 
@@ -137,8 +137,8 @@ def _backward(
     mixed = checks.unit_inner(mixed)
     args = (dq, dk, dv, mixed, q_weight, k_weight, cos_sin)
     plan = _backward_plans.get(signature(*args), _plan_backward, *args)
-    dmixed = mixed.new_empty(plan.shape)
-    partial = mixed.new_empty(plan.partial, dtype=plan.acc)
+    dmixed = mixed.new_empty_strided(*plan.layout)
+    partial = mixed.new_empty_strided(*plan.partial_layout, dtype=plan.acc)
     dq_weight = torch.empty_like(q_weight)
     dk_weight = torch.empty_like(k_weight)
     plan.launch(*args, rstd, dmixed, partial)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 Plan = TypeVar("Plan")
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
 LIMIT = 1024
 """Signatures kept an op. Training has a handful; a server with free shapes must not grow without
 bound.
@@ -36,6 +37,15 @@ class Plans(Generic[Plan]):
                 self._plans.clear()
             self._plans[key] = plan
         return plan
+
+
+def contiguous(*sizes: int) -> Layout:
+    """(sizes, strides) for new_empty_strided, which takes half the time of new_empty."""
+    strides, step = [], 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= size or 1
+    return sizes, tuple(reversed(strides))
 
 
 def signature(*tensors: torch.Tensor) -> tuple[Hashable, ...]:

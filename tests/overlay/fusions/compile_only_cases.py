@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import Counter
 from typing import Any
@@ -10,15 +11,22 @@ from typing import Any
 import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
+from torch._higher_order_ops.triton_kernel_wrap import (
+    TritonKernelWrapperFunctional,
+    TritonKernelWrapperMutation,
+    kernel_side_table,
+)
 
 from mxflux.fusions import checks, crosscompile, launch, tables
 from mxflux.fusions.gate_residual import gate_residual_ln_modulate
 from mxflux.fusions.kernels.reduce import reduce_partials_kernel
 from mxflux.fusions.ln_modulate import ln_modulate
 from mxflux.fusions.norm_rope import norm_rope
+from mxflux.fusions.norm_rope_qkv import norm_rope_qkv
 from mxflux.fusions.rope_table import RopeTable
 
 launches: Counter[str] = Counter()
+REDUCE = {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False}
 
 
 class NoLauncher:
@@ -137,19 +145,128 @@ def threads() -> None:
     print("threads", launches["all"] - before)
 
 
+def arguments(seq: int, batch: int, width: int) -> dict[str, list[Any]]:
+    """Leaves of each op: heads of 128, modulation as chunks of one projection."""
+    heads, make = width // 128, functools.partial(torch.empty, dtype=torch.bfloat16)
+    mixed, weights = make(seq, batch, heads, 384), [make(128), make(128)]
+    hidden = [make(seq, batch, width), make(seq, batch, width)]
+    gate, scale, shift = make(batch, 3 * width).chunk(3, -1)
+    found = {
+        "norm_rope": [mixed[..., 128:256], weights[0]],
+        "norm_rope_qkv": [mixed, *weights],
+        "ln_modulate": [hidden[0], scale, shift],
+        "gate_residual_ln_modulate": [*hidden, gate, scale, shift],
+    }
+    return {name: [t.detach().requires_grad_() for t in ts] for name, ts in found.items()}
+
+
+def calls(table: RopeTable) -> dict[str, tuple[Any, Any]]:
+    """Of each op, what a model calls, and the registered op with the same arguments."""
+    ops, angles = torch.ops.mxflux, (table.cos_sin, 1e-6)
+    return {
+        "norm_rope": (lambda *a: norm_rope(*a, table), lambda *a: ops.norm_rope(*a, *angles)[:1]),
+        "norm_rope_qkv": (
+            lambda *a: norm_rope_qkv(*a, table),
+            lambda *a: ops.norm_rope_qkv(*a, *angles)[:3],
+        ),
+        "ln_modulate": (ln_modulate, lambda *a: ops.ln_modulate(*a, 1e-6)[:1]),
+        "gate_residual_ln_modulate": (
+            gate_residual_ln_modulate,
+            lambda *a: ops.gate_residual_ln_modulate(*a, 1e-6)[:2],
+        ),
+    }
+
+
+def differentiate(outputs: Any, inputs: list[Any]) -> None:
+    """Backward through every output."""
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    torch.autograd.grad(outputs, inputs, [torch.empty_like(o) for o in outputs])
+
+
 def eager_ops() -> None:
-    """Whole public calls on the pretended device: forward and backward, launches counted."""
-    before = launches["all"]
-    x = torch.zeros(8, 2, 64, dtype=torch.bfloat16, requires_grad=True)
-    scale = torch.zeros(2, 64, dtype=torch.bfloat16, requires_grad=True)
-    for _ in range(2):
-        ln_modulate(x, scale, scale).sum().backward()
-    h, out = gate_residual_ln_modulate(x, x, scale, scale, scale)
-    (h.sum() + out.sum()).backward()
-    print("eager launches", launches["all"] - before)
+    """Whole public calls on the pretended device, with and without gradients, and the registered
+    ops: launches and higher-order-op calls counted.
+    """
+    wrapped: Counter[str] = Counter()
+    for kind in (TritonKernelWrapperMutation, TritonKernelWrapperFunctional):
+        stock = kind.__call__
+        kind.__call__ = lambda self, *a, stock=stock, **k: (
+            wrapped.update(["calls"]),
+            stock(self, *a, **k),
+        )[1]
+    inputs = arguments(8, 2, 256)
+    for name, functions in calls(RopeTable(torch.randn(8, 1, 128))).items():
+        for kind, function in zip(("public", "registered"), functions, strict=True):
+            counts = []
+            for _ in range(2):
+                before = launches["all"]
+                with torch.no_grad():
+                    function(*inputs[name])
+                counts.append(launches["all"] - before)
+                differentiate(function(*inputs[name]), inputs[name])
+                counts.append(launches["all"] - before)
+            print(name, kind, *counts, "wrapped", wrapped["calls"])
+    one = launch.Launch(reduce_partials_kernel, 2, (4, 64, 2), dict(REDUCE), 4)
+    one.traced(torch.zeros(1, 4, 64), *[torch.zeros(64)] * 3)
+    print("the counter counts", wrapped["calls"])
 
 
-CASES = {"graph": traced_graph, "handles": kept_handles, "threads": threads, "eager": eager_ops}
+def recorded(kernel: Any, grid: Any, values: dict[str, Any], warps: int) -> str:
+    """A launch as text: all that decides its bits besides the tensors."""
+    found = sorted((k, v) for k, v in values.items() if not isinstance(v, torch.Tensor))
+    return f"{kernel.fn.__name__} {tuple(grid)} {warps} {found}"
+
+
+def traced_node(node: Any) -> str:
+    """What a kernel's node in a graph launches."""
+    kernel = kernel_side_table.get_kernel(node.kwargs["kernel_idx"])
+    (config,) = kernel.configs  # num_warps makes torch wrap the kernel in an autotuner of one
+    values = dict(kernel_side_table.get_constant_args(node.kwargs["constant_args_idx"]))
+    values |= {k: v for k, v in node.kwargs["kwargs"].items() if not hasattr(v, "meta")}
+    (grid,) = node.kwargs["grid"]
+    return recorded(kernel.fn, grid, values, config.num_warps)
+
+
+def same_launches() -> None:
+    """Eager and traced launch the same kernels with the same numbers, at a shape of Flux."""
+    eager: Counter[str] = Counter()
+    traced: Counter[str] = Counter()
+    stock = launch.Launch.__call__
+
+    def note_eager(self: launch.Launch, *pointers: Any) -> None:
+        names = self.kernel.arg_names[len(pointers) :]
+        values = dict(zip(names, (*self.scalars, *self.constexprs.values()), strict=True))
+        eager[recorded(self.kernel, self.grid, values, self.options["num_warps"])] += 1
+        stock(self, *pointers)
+
+    def note_traced(module: Any, _: Any) -> Any:
+        nodes = [n for n in module.graph.nodes if "triton_kernel_wrapper" in str(n.target)]
+        traced.update(traced_node(node) for node in nodes)
+        return make_boxed_func(module.forward)
+
+    launch.Launch.__call__ = note_eager
+    inputs = arguments(256, 32, 3072)
+    for name, (function, _) in calls(RopeTable(torch.randn(256, 1, 128))).items():
+        if name == "norm_rope_qkv":  # opaque: a graph runs the eager launch
+            continue
+        eager.clear()
+        traced.clear()
+        differentiate(function(*inputs[name]), inputs[name])
+        compiled = torch.compile(function, backend=aot_autograd(fw_compiler=note_traced))
+        launch.Launch.__call__ = stock
+        differentiate(compiled(*inputs[name]), inputs[name])
+        launch.Launch.__call__ = note_eager
+        print(name, sum(eager.values()), "same" if eager == traced else f"{eager} {traced}")
+    launch.Launch.__call__ = stock
+
+
+CASES = {
+    "graph": traced_graph,
+    "handles": kept_handles,
+    "threads": threads,
+    "same": same_launches,
+    "eager": eager_ops,
+}
 
 if __name__ == "__main__":
     pretend()

@@ -8,6 +8,9 @@ from pathlib import Path
 import fusions_support as support
 import pytest
 
+from mxflux.fusions.kernels.reduce import reduce_partials_kernel
+from mxflux.fusions.launch import Launch
+
 CASES = str(Path(__file__).with_name("compile_only_cases.py"))
 
 
@@ -49,7 +52,33 @@ def test_cold_launches_from_several_threads(lines: dict[str, list[str]]) -> None
     assert lines["threads"] == ["threads 4"]
 
 
-def test_public_calls_launch_one_kernel_forward_and_two_backward(
+@pytest.mark.parametrize("kind", ["public", "registered"])
+@pytest.mark.parametrize(
+    "name", ["norm_rope", "norm_rope_qkv", "ln_modulate", "gate_residual_ln_modulate"]
+)
+def test_eager_launches_one_kernel_forward_two_backward_and_no_higher_order_op(
+    lines: dict[str, list[str]], name: str, kind: str
+) -> None:
+    """Without gradients 1 launch, with them 1 + 2; cold, then from kept handles."""
+    assert f"{name} {kind} 1 4 1 4 wrapped 0" in lines["eager"]
+
+
+def test_the_count_of_higher_order_ops_counts(lines: dict[str, list[str]]) -> None:
+    assert lines["eager"][-1] == "the counter counts 1"
+
+
+def test_traced_launches_are_the_eager_ones_to_the_last_number(
     lines: dict[str, list[str]],
 ) -> None:
-    assert lines["eager"] == ["eager launches 9"]
+    assert lines["same"] == [
+        "norm_rope 3 same",
+        "ln_modulate 3 same",
+        "gate_residual_ln_modulate 3 same",
+    ]
+
+
+def test_a_run_time_float_is_refused() -> None:
+    """Triton passes one as fp32, Inductor as fp64: mean + eps would have other bits compiled."""
+    fixed = {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False}
+    with pytest.raises(TypeError, match=r"reduce_partials_kernel: scalars: got \(1, 2, 1e-06\)"):
+        Launch(reduce_partials_kernel, 1, (1, 2, 1e-6), fixed, 4)  # type: ignore[arg-type]

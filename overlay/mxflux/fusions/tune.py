@@ -95,7 +95,8 @@ def precompile(arch: str, jobs: list[tuple[str, Config]], workers: int) -> list[
 
 
 def time_op(arch: str, op: str, seq: int, batch: int, config: Config) -> float:
-    """Median microseconds of the op's kernels on random data, L2 cold; inf when they do not fit."""
+    """Median microseconds of the op's kernels on random data, L2 cold, launched from kept handles
+    with the host ahead (timing.device_time); inf when they do not fit."""
     calls = catalog.Factory(arch, "cuda").calls(op, seq, batch, config)
 
     def run() -> None:

@@ -68,21 +68,27 @@ def test_misaligned_pointers_give_the_same_bits(offset: int) -> None:
 
 
 def test_inductor_gives_the_bits_of_eager() -> None:
+    """Neighbours scale by powers of two and each weight has one use: Inductor keeps their sums and
+    products in fp32 where eager rounds, and no other operation of this block could tell.
+    """
     from mxflux.fusions.gate_residual import gate_residual_ln_modulate
     from mxflux.fusions.norm_rope import norm_rope
     from mxflux.fusions.norm_rope_qkv import norm_rope_qkv
 
     rope = table(64)
 
-    def block(x: Tensor, y: Tensor, modulation: Tensor, mixed: Tensor, w: Tensor) -> list[Tensor]:
+    def block(
+        x: Tensor, y: Tensor, modulation: Tensor, mixed: Tensor, *weights: Tensor
+    ) -> list[Tensor]:
         shift, scale, gate = modulation.chunk(6, -1)[:3]
         h, out = gate_residual_ln_modulate(x, y, gate, scale, shift)
-        q, k, v = norm_rope_qkv(mixed * 2, w, w, rope)
-        return [h, out, q, k, v, norm_rope((mixed * 3)[..., 128:256], w, rope)]
+        q, k, v = norm_rope_qkv(mixed * 2, *weights[:2], rope)
+        return [h, out, q, k, v, norm_rope((mixed * 4)[..., 128:256], weights[2], rope)]
 
-    mixed, w, _ = qkv(64, 3)
+    mixed, *weights = qkv(64, 3)
+    weights.append(weights[0] + 0.25)
     x, y = (torch.randn(64, 3, 3072, device="cuda", dtype=BF16) for _ in range(2))
-    inputs = [x, y, torch.randn(3, 6 * 3072, device="cuda", dtype=BF16), mixed, w]
+    inputs = [x, y, torch.randn(3, 6 * 3072, device="cuda", dtype=BF16), mixed, *weights]
 
     def run(function) -> list[Tensor]:  # type: ignore[no-untyped-def]
         leaves = [t.detach().requires_grad_() for t in inputs]

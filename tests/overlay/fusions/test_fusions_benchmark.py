@@ -63,13 +63,23 @@ def test_report_from_start_to_end(bench: ModuleType, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
     monkeypatch.setattr(catalog, "SHAPES", ((6, 2), (9, 1)))
     monkeypatch.setattr(bench, "CHECKED_SHAPES", ((5, 2),))
-    monkeypatch.setattr(bench, "COMPILED_SHAPES", ())
+    monkeypatch.setattr(bench, "TARGET_SHAPES", ((9, 1),))
+    monkeypatch.setattr(bench, "COMPILED_SHAPE", (6, 2))
+    compiled = lambda run, **_: run  # noqa: E731
+    monkeypatch.setattr(torch, "compile", compiled)
     monkeypatch.setattr(bench, "check_compiled", lambda *_: [])
-    report = bench.run(bench.argparse.Namespace(budget=1e9))
+    report = bench.run(bench.argparse.Namespace(budget=0))
     assert report.checks == []
-    assert len(report.results) == len(bench.OPS) * 2 * 2 * len(
-        bench.implementations(bench.OPS[1], 6, 2, False)
-    )
+    rows = [(r.op, r.seq, r.direction, r.implementation) for r in report.results]
+    assert rows[:5] == [
+        ("norm_rope_qkv", 6, "forward", "fused"),
+        ("norm_rope_qkv", 6, "forward", "eager"),
+        ("norm_rope_qkv", 6, "forward", "torch.compile"),
+        ("norm_rope_qkv", 6, "backward", "fused"),
+        ("norm_rope_qkv", 6, "backward", "eager"),
+    ]
+    assert len(rows) == len(bench.OPS) * 2 * (2 + 2 + 1)
+    assert len(report.skipped) == len(bench.OPS)  # the spare shape: out of budget
     text = bench.markdown(report)
     assert "|norm_rope_qkv|6x2|forward|" in text
     assert any("enqueue 50.0 us" in miss for miss in report.misses)

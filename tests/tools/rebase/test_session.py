@@ -173,6 +173,19 @@ def test_commits_behind_its_back_are_refused(conflicted: Lab) -> None:
     assert "mxtree rebase thing --continue" in (caught.value.hint or "")
 
 
+def test_a_base_that_has_a_series_is_refused_before_any_work(lab: Lab) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"a": TWO})
+    lab.release("2.0")
+    lab.series({"a": OURS})
+    lab.project.series_dir(NAME, "2.0").mkdir()
+    with pytest.raises(FatalError, match=r"2\.0 exists already") as caught:
+        lab.start()
+    assert "git -C" in (caught.value.hint or "")
+    assert not lab.session.store.is_open()
+
+
 def test_skip_needs_a_reason_and_records_it(conflicted: Lab) -> None:
     with pytest.raises(FatalError, match="only for a reason"):
         conflicted.session.skip(" ")

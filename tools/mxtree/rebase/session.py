@@ -52,7 +52,8 @@ class Session:
     def start(self, request: Request) -> Rebase:
         """Begin a rebase and carry patches until the end or the first conflict.
 
-        Raises `FatalError` when one is open already, or the series does not apply to its own base.
+        Raises `FatalError` when one is open already, when there is a series for the new base, or
+        when the series does not apply to its own base.
         """
         with locks.hold(self.store.folder):
             if self.store.is_open():
@@ -60,6 +61,7 @@ class Session:
                     f"a rebase of {self.store.upstream} is open ({self.store.folder})",
                     hint=f"mxtree rebase {self.store.upstream} --continue, or --abort",
                 )
+            self._refuse_existing(request.new.version)
             folder = self.store.folder.with_name(f".{self.store.upstream}.new")
             aside = Store(folder, self.store.upstream)
             aside.clear()
@@ -67,6 +69,16 @@ class Session:
             aside.save(rebase)
             folder.rename(self.store.folder)
             return self._walk(rebase)
+
+    def _refuse_existing(self, version: str) -> None:
+        """Refuse now what --finish could not write, when conflicts have been resolved for it."""
+        target = self.project.series_dir(self.store.upstream, version)
+        if target.exists():
+            raise FatalError(
+                f"{target} exists already",
+                hint=f"to carry the series there again: git -C {self.project.root} rm -r {target} "
+                "first; the commit before has it for comparison",
+            )
 
     def resume(self) -> Rebase:
         """Take the user's resolution of the current patch, and go on.

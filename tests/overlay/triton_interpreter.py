@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton's CPU interpreter, made to round fp32 -> bf16/fp8 to nearest even as the GPUs do.
 
-Import it before any module that defines kernels. The stock interpreter truncates, so 49% of random bf16
-stores differ (triton #8322). A process that has imported this can no longer compile kernels: tests that
-cross-compile start their own process.
+Import it before any module that defines kernels. The stock interpreter truncates, so 49% of random
+bf16 stores differ (triton #8322). A process that has imported this can no longer compile kernels:
+tests that cross-compile start their own process.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def _states(project: Project, tree: Path) -> dict[str, str]:
 
 def _add_second(project: Project, tree: Path) -> None:
     (tree / NAME / "new.py").write_text("x = 1\n")
-    new_patch(tree, NAME, "Add x")
+    new_patch(project, tree, NAME, "Add x")
     write_exports(tree, plan_exports(project, tree))
 
 
@@ -36,21 +36,32 @@ def test_new_names_the_change_and_leaves_the_fields_to_fill_in(
     project: Project, tree: Path
 ) -> None:
     (tree / NAME / "new.py").write_text("x = 1\n")
-    patch = new_patch(tree, NAME, "Add x")
+    patch = new_patch(project, tree, NAME, "Add x")
     assert patch.name == "0002-Add-x.patch"
     message = git("log", "-1", "--format=%an <%ae>%n%B", cwd=tree / NAME).decode()
     assert message.startswith("Ada <ada@example.org>\nAdd x\n\nDescription:\nOrigin:\n")
     assert _states(project, tree) == {FIRST: "unchanged", "0002-Add-x.patch": "new"}
 
 
+def test_a_number_that_another_version_uses_is_not_given_again(
+    project: Project, tree: Path
+) -> None:
+    other = project.series_dir(NAME, "0.9")
+    other.mkdir()
+    (other / "0004-Elsewhere.patch").write_text("")
+    (tree / NAME / "new.py").write_text("x = 1\n")
+    assert new_patch(project, tree, NAME, "Add x").name == "0005-Add-x.patch"
+    assert "0005-Add-x.patch" in _states(project, tree)
+
+
 def test_new_without_a_change_is_refused(project: Project, tree: Path) -> None:
     with pytest.raises(FatalError, match="has no changes"):
-        new_patch(tree, NAME, "Nothing")
+        new_patch(project, tree, NAME, "Nothing")
 
 
 def test_new_in_an_unknown_upstream_names_the_known_ones(project: Project, tree: Path) -> None:
     with pytest.raises(FatalError, match="no upstream 'megatron'") as caught:
-        new_patch(tree, "megatron", "x")
+        new_patch(project, tree, "megatron", "x")
     assert NAME in (caught.value.hint or "")
 
 
@@ -88,7 +99,7 @@ def test_fold_puts_the_change_into_the_patch(project: Project, tree: Path) -> No
 
 def test_fold_that_breaks_a_later_patch_can_be_taken_back(project: Project, tree: Path) -> None:
     (tree / NAME / "code.py").write_text("def count():\n    return 1 + 1\n")
-    new_patch(tree, NAME, "Count further")
+    new_patch(project, tree, NAME, "Count further")
     (tree / NAME / "code.py").write_text("def count():\n    return 7\n")
     with pytest.raises(FatalError, match="no longer applies") as caught:
         fold(tree, f"{NAME}/0001")

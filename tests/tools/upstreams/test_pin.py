@@ -13,6 +13,7 @@ from git_server import serve_git
 from release_files import Member, make_sdist
 from workshop import SDIST
 
+from mxtree.rebase.bases import NEWEST, resolve
 from mxtree.upstreams import Source, ensure_imported, load_upstreams
 
 if TYPE_CHECKING:
@@ -170,3 +171,14 @@ def test_offline_only_the_cache_and_local_places_count(
     _, err = mxtree("fetch", "--pin", "tiny@1.1", code=4)
     assert "has the sdist of tiny 1.1" in err
     assert not newer.requests
+
+
+def test_the_newest_release_of_the_index_can_be_a_base_without_being_pinned(
+    workshop: Workshop, newer: LocalIndex
+) -> None:
+    newer.add("tiny", "tiny-1.2rc1.tar.gz", NEW)
+    before = workshop.project.upstreams_file.read_bytes()
+    upstream = load_upstreams(workshop.project).get("tiny")
+    found = resolve(workshop.project, upstream, NEWEST, Source("index"))
+    assert (found.version, found.tag) == ("1.1", "v1.1")
+    assert workshop.project.upstreams_file.read_bytes() == before

@@ -26,8 +26,9 @@ def new(
 ) -> None:
     """Commit the changes in a work tree as a new patch, with empty header fields to fill in."""
     from mxtree.edit.rewrite import new_patch
+    from mxtree.project import find_project
 
-    patch = new_patch(_where(tree), upstream, subject)
+    patch = new_patch(find_project(), _where(tree), upstream, subject)
     print(f"{patch.upstream}/{patch.name} is commit {patch.commit[:12]}")
     print(f"next: git -C {patch.repository} commit --amend (fill in the fields), mxtree export")
 

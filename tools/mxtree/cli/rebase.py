@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 def rebase(
     upstream: Annotated[str, typer.Argument(help="megatron-lm or transformer-engine.")],
     onto: Annotated[
-        str | None, typer.Option(metavar="VERSION|TAG|COMMIT", help="Where to carry the series.")
+        str | None, typer.Option(metavar="VERSION|TAG|COMMIT|newest", help="Where to carry it.")
     ] = None,
     from_: Annotated[
         str | None,

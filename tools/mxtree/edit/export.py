@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mxtree import locks
 from mxtree.edit import plan as plans
-from mxtree.edit.naming import assign_names
+from mxtree.edit.naming import assign_names, names_in_all_versions
 from mxtree.edit.notes import read_notes, write_notes
 from mxtree.engine import Applied, Fit, apply_series
 from mxtree.errors import ExitCode, FatalError
@@ -93,6 +93,7 @@ def _export(
         [recorded.get(commit.id, ()) for commit in commits],
         [_subject(commit) for commit in commits],
         [patch.name for patch in old],
+        names_in_all_versions(directory),
     )
     new = list(zip(file_names, final, strict=True))
     plan = plans.make_plan(name, directory, old, new, refresh=refresh)

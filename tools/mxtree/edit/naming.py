@@ -7,12 +7,25 @@ import re
 from typing import TYPE_CHECKING
 
 from mxtree.errors import ExitCode, FatalError
+from mxtree.series.listing import PATCH_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 _SLUG_LENGTH = 52
 _LAST_ID = 9999
+
+
+def names_in_all_versions(series_dir: Path) -> list[str]:
+    """Return the names of the patches beside ``series_dir``: of every version of its upstream."""
+    return sorted(
+        {
+            path.name
+            for path in series_dir.parent.glob("*/*.patch")
+            if PATCH_NAME.fullmatch(path.name)
+        }
+    )
 
 
 def slug(subject: str) -> str:
@@ -38,13 +51,17 @@ def next_id(taken: Iterable[str]) -> str:
 
 
 def assign_names(
-    recorded: Sequence[Sequence[str]], subjects: Sequence[str], known: Sequence[str]
+    recorded: Sequence[Sequence[str]],
+    subjects: Sequence[str],
+    known: Sequence[str],
+    elsewhere: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return a file name for each commit, in order.
 
-    ``recorded`` are the names that the notes give for each commit, ``subjects`` their subjects and
-    ``known`` the names in the series now. A recorded name wins (the first one nobody took); a
-    commit without a note, as `git cherry-pick` makes them, gets back the name with its slug;
+    ``recorded`` are the names that the notes give for each commit, ``subjects`` their subjects,
+    ``known`` the names in the series now, and ``elsewhere`` those in the series of other versions:
+    a number means the same patch in all of them. A recorded name wins (the first one nobody took);
+    a commit without a note, as `git cherry-pick` makes them, gets back the name with its slug;
     others get a new number.
     """
     names: list[str | None] = [None] * len(subjects)
@@ -59,7 +76,7 @@ def assign_names(
             free.discard(names[index] or "")
     for index, subject in enumerate(subjects):
         if names[index] is None:
-            taken = [*known, *(name for name in names if name)]
+            taken = [*known, *elsewhere, *(name for name in names if name)]
             names[index] = f"{next_id(taken)}-{slug(subject)}.patch"
     return tuple(name for name in names if name)
 

@@ -6,20 +6,24 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mxtree.edit import todo
 from mxtree.edit.export import refuse_unfinished
 from mxtree.edit.identity import author_env
 from mxtree.edit.locate import Located, locate, patches_of
-from mxtree.edit.naming import next_id, slug
+from mxtree.edit.naming import names_in_all_versions, next_id, slug
 from mxtree.edit.notes import NOTES_REF
 from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text, run_git
 from mxtree.series.fields import REQUIRED
 from mxtree.tree.manifest import load_manifest
 
+if TYPE_CHECKING:
+    from mxtree.project import Project
 
-def new_patch(tree: Path, upstream: str, subject: str) -> Located:
+
+def new_patch(project: Project, tree: Path, upstream: str, subject: str) -> Located:
     """Commit the changes in the work tree of ``upstream`` as a new patch at the end of the series.
 
     The message has every header field, empty, for `git commit --amend` to fill in. Raises
@@ -32,7 +36,9 @@ def new_patch(tree: Path, upstream: str, subject: str) -> Located:
         )
     repository = tree / upstream
     _refuse_without_changes(repository, "make the change first, then `mxtree new` names it")
+    series_dir = project.series_dir(upstream, upstreams[upstream].version)
     taken = [item.name for item in patches_of(tree) if item.upstream == upstream]
+    taken += names_in_all_versions(series_dir)
     name = f"{next_id(taken)}-{slug(subject)}.patch"
     message = "\n".join([subject, "", *(f"{field}:" for field in REQUIRED), ""])
     git("add", "--all", cwd=repository)

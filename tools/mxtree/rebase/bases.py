@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
@@ -17,16 +18,22 @@ if TYPE_CHECKING:
     from mxtree.project import Project
     from mxtree.upstreams import Imported, Upstream
 
+#: The word for the newest release that the index has.
+NEWEST = "newest"
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def resolve(project: Project, upstream: Upstream, wanted: str, source: Source) -> Imported:
     """Return the base called ``wanted``: a pinned version, its tag, or with git any revision.
 
+    "newest" is the newest release of the index, pinned or not.
     A version or tag that `upstreams.toml` pins comes from ``source``. Any other tag, branch or
     commit needs a git source with a location. Raises `FatalError` that names the nearest known
     versions.
     """
+    if wanted == NEWEST and source.kind == "index":
+        return _newest(project, upstream, source)
     release = _pinned(upstream, wanted)
     if release is not None:
         return ensure_imported(project, upstream, release.version, source)
@@ -50,6 +57,14 @@ def resolve(project: Project, upstream: Upstream, wanted: str, source: Source) -
     version = version_name(upstream, wanted, commit)
     revision = Release(version, wanted if wanted != commit else version, "", "", commit, "")
     return import_from_git(upstream, revision, Source("git", source.location, commit))
+
+
+def _newest(project: Project, upstream: Upstream, source: Source) -> Imported:
+    from mxtree.upstreams.pin import newest
+
+    found = newest(upstream)
+    known = dataclasses.replace(upstream, releases={**upstream.releases, found.version: found})
+    return ensure_imported(project, known, found.version, source)
 
 
 def version_name(upstream: Upstream, wanted: str, commit: str) -> str:

@@ -87,7 +87,9 @@ def _range_diff(work: Work, rebase: Rebase) -> str:
         return ""
     old = f"{rebase.old.commit}..{rebase.steps[-1].old_commit}"
     new = f"{rebase.new.commit}..{rebase.tip}"
-    return work.git("range-diff", "--no-color", "--creation-factor=90", old, new).decode("utf-8", "replace")
+    return work.git("range-diff", "--no-color", "--creation-factor=90", old, new).decode(
+        "utf-8", "replace"
+    )
 
 
 def _dependencies(work: Work, rebase: Rebase, old: Sequence[Patch]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
 from pypi_simple import UnparsableFilenameError, parse_filename
 
 from mxtree.cache import is_offline
@@ -64,6 +65,28 @@ def _describe(upstream: Upstream, version: str) -> Release:
     tree = tree_id(read_archive(ensure_downloaded(upstream, bare).path))
     commit = known.commit if known else _commit(upstream, bare.tag)
     return Release(version, bare.tag, offer.file, offer.sha256, commit, tree)
+
+
+def newest(upstream: Upstream) -> Release:
+    """Return the newest release that the index has, pinned or not; pre-releases do not count.
+
+    Raises `FatalError` when no index can be asked.
+    """
+    settings = read_pip_settings()
+    with open_session(settings) as session:
+        index = Index(session, settings, offline=is_offline())
+        offers = index.offers(upstream.package, lambda file: bool(_version(upstream, file)))
+        versions = {Version(_version(upstream, offer.file) or "0") for offer in offers}
+    final = [version for version in versions if not version.is_prerelease]
+    if not final:
+        raise FatalError(
+            f"no index that pip is configured with has a {upstream.packaging} of "
+            f"{upstream.package}",
+            details=[*index.notes],
+            code=ExitCode.COULD_NOT_CHECK,
+        )
+    version = str(max(final))
+    return upstream.releases.get(version) or _describe(upstream, version)
 
 
 def _offer(upstream: Upstream, version: str) -> Offer:

@@ -83,7 +83,7 @@ class _Adapter(HTTPAdapter):
 
 class _Unverified(_Adapter):
     def cert_verify(self, conn: Any, url: Any, _verify: Any, cert: Any) -> None:
-        super().cert_verify(conn, url, verify=False, cert=cert)
+        super().cert_verify(conn, url, verify=False, cert=cert)  # type: ignore[no-untyped-call]
 
 
 class _FileAdapter(requests.adapters.BaseAdapter):
@@ -115,7 +115,8 @@ class _FileAdapter(requests.adapters.BaseAdapter):
         except OSError as error:
             response.raw = io.BytesIO(str(error).encode())
             response.status_code = 404 if isinstance(error, FileNotFoundError) else 403
-        response.raw.release_conn = response.raw.close
+        # What requests asks of a urllib3 response when a download ends.
+        setattr(response.raw, "release_conn", response.raw.close)  # noqa: B010  no such attribute
         return response
 
     def close(self) -> None:

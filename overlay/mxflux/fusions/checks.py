@@ -107,9 +107,14 @@ def programs(name: str, count: int, num_warps: int) -> str | None:
     return None if count <= limit else expect(f"{name} programs", count, f"at most {limit}")
 
 
+def all_unit_inner(*tensors: torch.Tensor) -> bool:
+    """Whether unit_inner would copy none of them."""
+    return all(t.stride(-1) == 1 or t.shape[-1] == 1 or t.is_contiguous() for t in tensors)
+
+
 def unit_inner(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself when its last stride is 1 (any other strides), else a contiguous copy."""
-    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+    return tensor if all_unit_inner(tensor) else tensor.contiguous()
 
 
 def _sizes(sizes: tuple[int | str, ...]) -> str:

@@ -26,7 +26,15 @@ from mxflux.fusions.ln_plans import (
     like_problem,
     modulation_problem,
 )
-from mxflux.fusions.plans import Plans, differentiable, dispatched, remembered, signature
+from mxflux.fusions.plans import (
+    COPY,
+    Plans,
+    differentiable,
+    dispatched,
+    recorder,
+    remembered,
+    signature,
+)
 
 Tensor = torch.Tensor
 Tensors4 = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -52,7 +60,7 @@ def gate_residual_ln_modulate(
         op = ops.gate_residual_ln_modulate_opaque if opaque else ops.gate_residual_ln_modulate
         return op(*tensors, eps)[:2]
     if differentiable(*tensors):
-        return _GateResidual.apply(*tensors, eps)
+        return _record(*tensors, eps)
     return _forward(*tensors, eps)[:2]
 
 
@@ -81,12 +89,13 @@ def _forward(
     x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor, eps: float,
     *, traced: bool = False,
 ) -> Tensors4:  # fmt: skip
-    x, y, gate, scale, shift = map(checks.unit_inner, (x, y, gate, scale, shift))
     args = (x, y, gate, scale, shift)
     if traced:
         plan = _plan_forward(*args, eps)
     else:
         plan = _forward_plans.get((signature(*args), eps), _plan_forward, *args, eps)
+    if plan is COPY:
+        return _forward(*map(checks.unit_inner, args), eps, traced=traced)
     h = x.new_empty_strided(*plan.layout)
     out = torch.empty_like(h)
     mean = x.new_empty(plan.rows, dtype=plan.acc)
@@ -99,6 +108,8 @@ def _plan_forward(
     x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor, eps: float
 ) -> ForwardPlan:
     checks.require(_why_not(x, y, gate, scale, shift), "gate_residual_ln_modulate")
+    if not checks.all_unit_inner(x, y, gate, scale, shift):
+        return COPY
     config = configuration("gate_residual_forward", x)
     return forward_plan(x, y, gate, scale, shift, eps, config, gated=True)
 
@@ -107,12 +118,13 @@ def _backward(
     grad: Tensor, dh: Tensor, h: Tensor, y: Tensor,
     gate: Tensor, scale: Tensor, mean: Tensor, rstd: Tensor, *, traced: bool = False,
 ) -> Tensors5:  # fmt: skip
-    grad, dh, h, y, gate, scale = map(checks.unit_inner, (grad, dh, h, y, gate, scale))
     args = (grad, dh, h, y, gate, scale)
     if traced:
         plan = _plan_backward(*args)
     else:
         plan = _backward_plans.get(signature(*args), _plan_backward, *args)
+    if plan is COPY:
+        return _backward(*map(checks.unit_inner, args), mean, rstd, traced=traced)
     dx = h.new_empty_strided(*plan.layout)
     dy = torch.empty_like(dx)
     partial = h.new_empty_strided(*plan.partial_layout, dtype=plan.acc)
@@ -133,6 +145,8 @@ def _plan_backward(
         or like_problem("dh", dh, h)
     )
     checks.require(found, "gate_residual_ln_modulate backward")
+    if not checks.all_unit_inner(grad, dh, h, y, gate, scale):
+        return COPY
     config = configuration("gate_residual_backward", h)
     arch = tables.architecture(h.device)
     return backward_plan((grad, dh), h, y, gate, scale, config, arch, gated=True)
@@ -161,6 +175,9 @@ class _GateResidual(torch.autograd.Function):
         if dh is None or grad is None:
             grad, dh = _gradients(h, dh, grad)
         return (*_backward(grad, dh, *ctx.saved_tensors), None)
+
+
+_record = recorder(_GateResidual)
 
 
 FORWARD_SCHEMA = (

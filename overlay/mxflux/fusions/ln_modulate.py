@@ -26,7 +26,15 @@ from mxflux.fusions.ln_plans import (
     like_problem,
     modulation_problem,
 )
-from mxflux.fusions.plans import Plans, differentiable, dispatched, remembered, signature
+from mxflux.fusions.plans import (
+    COPY,
+    Plans,
+    differentiable,
+    dispatched,
+    recorder,
+    remembered,
+    signature,
+)
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor, Tensor, Tensor]
@@ -48,7 +56,7 @@ def ln_modulate(
         op = torch.ops.mxflux.ln_modulate_opaque if opaque else torch.ops.mxflux.ln_modulate
         return op(x, scale, shift, eps)[0]
     if differentiable(x, scale, shift):
-        return _LNModulate.apply(x, scale, shift, eps)
+        return _record(x, scale, shift, eps)
     return _forward(x, scale, shift, eps)[0]
 
 
@@ -72,12 +80,13 @@ _backward_plans: Plans[BackwardPlan] = Plans()
 def _forward(
     x: Tensor, scale: Tensor, shift: Tensor, eps: float, *, traced: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    x, scale, shift = checks.unit_inner(x), checks.unit_inner(scale), checks.unit_inner(shift)
     if traced:
         plan = _plan_forward(x, scale, shift, eps)
     else:
         key = (signature(x, scale, shift), eps)
         plan = _forward_plans.get(key, _plan_forward, x, scale, shift, eps)
+    if plan is COPY:
+        return _forward(*map(checks.unit_inner, (x, scale, shift)), eps, traced=traced)
     out = x.new_empty_strided(*plan.layout)
     mean = x.new_empty(plan.rows, dtype=plan.acc)
     rstd = torch.empty_like(mean)
@@ -88,6 +97,8 @@ def _forward(
 
 def _plan_forward(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> ForwardPlan:
     checks.require(_why_not(x, scale, shift), "ln_modulate")
+    if not checks.all_unit_inner(x, scale, shift):
+        return COPY
     config = configuration("ln_modulate_forward", x)
     return forward_plan(x, x, scale, scale, shift, eps, config, gated=False)
 
@@ -95,11 +106,12 @@ def _plan_forward(x: Tensor, scale: Tensor, shift: Tensor, eps: float) -> Forwar
 def _backward(
     grad: Tensor, x: Tensor, scale: Tensor, mean: Tensor, rstd: Tensor, *, traced: bool = False
 ) -> Gradients:
-    grad, x, scale = checks.unit_inner(grad), checks.unit_inner(x), checks.unit_inner(scale)
     if traced:
         plan = _plan_backward(grad, x, scale)
     else:
         plan = _backward_plans.get(signature(grad, x, scale), _plan_backward, grad, x, scale)
+    if plan is COPY:
+        return _backward(*map(checks.unit_inner, (grad, x, scale)), mean, rstd, traced=traced)
     dx = x.new_empty_strided(*plan.layout)
     partial = x.new_empty_strided(*plan.partial_layout, dtype=plan.acc)
     dscale = scale.new_empty(plan.shape[1:])
@@ -112,6 +124,8 @@ def _backward(
 def _plan_backward(grad: Tensor, x: Tensor, scale: Tensor) -> BackwardPlan:
     found = _why_not(x, scale, scale) or like_problem("grad", grad, x)
     checks.require(found, "ln_modulate backward")
+    if not checks.all_unit_inner(grad, x, scale):
+        return COPY
     config = configuration("ln_modulate_backward", x)
     arch = tables.architecture(x.device)
     return backward_plan((grad, grad), x, x, scale, scale, config, arch, gated=False)
@@ -128,6 +142,9 @@ class _LNModulate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return (*_backward(grad, *ctx.saved_tensors), None)
+
+
+_record = recorder(_LNModulate)
 
 
 FORWARD_SCHEMA = "(Tensor x, Tensor scale, Tensor shift, float eps) -> (Tensor, Tensor, Tensor)"

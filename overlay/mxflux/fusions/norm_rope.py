@@ -22,7 +22,15 @@ from mxflux.fusions.norm_rope_plans import (
     table_problem,
     weight_problem,
 )
-from mxflux.fusions.plans import Plans, differentiable, dispatched, remembered, signature
+from mxflux.fusions.plans import (
+    COPY,
+    Plans,
+    differentiable,
+    dispatched,
+    recorder,
+    remembered,
+    signature,
+)
 from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
@@ -43,7 +51,7 @@ def norm_rope(x: Tensor, weight: Tensor, table: RopeTable, *, eps: float = 1e-6)
     if dispatched(x, weight, cos_sin):
         return torch.ops.mxflux.norm_rope(x, weight, cos_sin, eps)[0]
     if differentiable(x, weight):
-        return _NormRope.apply(x, weight, cos_sin, eps)
+        return _record(x, weight, cos_sin, eps)
     return _forward(x, weight, cos_sin, eps)[0]
 
 
@@ -71,12 +79,13 @@ _backward_plans: Plans[BackwardPlan] = Plans()
 def _forward(
     x: Tensor, weight: Tensor, cos_sin: Tensor, eps: float, *, traced: bool = False
 ) -> tuple[Tensor, Tensor]:
-    x = checks.unit_inner(x)
     args = (x, weight, cos_sin)
     if traced:
         plan = _plan_forward(*args, eps)
     else:
         plan = _forward_plans.get((signature(*args), eps), _plan_forward, *args, eps)
+    if plan is COPY:
+        return _forward(checks.unit_inner(x), weight, cos_sin, eps, traced=traced)
     out = x.new_empty_strided(*plan.layout)
     rstd = x.new_empty_strided(*plan.rstd_layout, dtype=plan.acc)
     plan.launch.run(traced, *args, out, rstd)
@@ -85,6 +94,8 @@ def _forward(
 
 def _plan_forward(x: Tensor, weight: Tensor, cos_sin: Tensor, eps: float) -> ForwardPlan:
     checks.require(_why_not(x, weight, cos_sin), "norm_rope")
+    if not checks.all_unit_inner(x):
+        return COPY
     config = configuration(x, "norm_rope_forward", geometry(x.shape, x.shape[3], cos_sin))
     plan = forward_plan(x, cos_sin, eps, config)
     checks.require(checks.programs("x", plan.launch.grid[0], config["num_warps"]), "norm_rope")
@@ -110,12 +121,14 @@ def _backward(
     grad: Tensor, x: Tensor, weight: Tensor, cos_sin: Tensor, rstd: Tensor,
     *, traced: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    grad, x = checks.unit_inner(grad), checks.unit_inner(x)
     args = (grad, x, weight, cos_sin)
     if traced:
         plan = _plan_backward(*args)
     else:
         plan = _backward_plans.get(signature(*args), _plan_backward, *args)
+    if plan is COPY:
+        grad, x = map(checks.unit_inner, (grad, x))
+        return _backward(grad, x, weight, cos_sin, rstd, traced=traced)
     dx = x.new_empty_strided(*plan.layout)
     partial = x.new_empty_strided(*plan.partial_layout, dtype=plan.acc)
     dweight = torch.empty_like(weight)
@@ -129,6 +142,8 @@ def _plan_backward(grad: Tensor, x: Tensor, weight: Tensor, cos_sin: Tensor) -> 
         _why_not(x, weight, cos_sin), gradient_problem("grad", grad, x, list(x.shape))
     )
     checks.require(found, "norm_rope backward")
+    if not checks.all_unit_inner(grad, x):
+        return COPY
     geo = geometry(x.shape, x.shape[3], cos_sin)
     config = configuration(x, "norm_rope_backward", geo)
     return backward_plan(grad, x, cos_sin, config, tables.architecture(x.device))
@@ -165,6 +180,8 @@ class _NormRope(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return (*_backward(grad, *ctx.saved_tensors), None, None)
 
+
+_record = recorder(_NormRope)
 
 _op = torch.library.triton_op(
     "mxflux::norm_rope",

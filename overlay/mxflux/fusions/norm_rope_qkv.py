@@ -28,7 +28,15 @@ from mxflux.fusions.norm_rope_plans import (
     table_problem,
     weight_problem,
 )
-from mxflux.fusions.plans import Plans, differentiable, dispatched, remembered, signature
+from mxflux.fusions.plans import (
+    COPY,
+    Plans,
+    differentiable,
+    dispatched,
+    recorder,
+    remembered,
+    signature,
+)
 from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
@@ -55,7 +63,7 @@ def norm_rope_qkv(
     if dispatched(mixed, q_weight, k_weight, cos_sin):
         return torch.ops.mxflux.norm_rope_qkv(mixed, q_weight, k_weight, cos_sin, eps)[:3]
     if differentiable(mixed, q_weight, k_weight):
-        return _NormRopeQKV.apply(mixed, q_weight, k_weight, cos_sin, eps)
+        return _record(mixed, q_weight, k_weight, cos_sin, eps)
     return _forward(mixed, q_weight, k_weight, cos_sin, eps)[:3]
 
 
@@ -91,9 +99,10 @@ _backward_plans: Plans[BackwardPlan] = Plans()
 def _forward(
     mixed: Tensor, q_weight: Tensor, k_weight: Tensor, cos_sin: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    mixed = checks.unit_inner(mixed)
     key = (signature(mixed, q_weight, k_weight, cos_sin), eps)
     plan = _forward_plans.get(key, _plan_forward, mixed, q_weight, k_weight, cos_sin, eps)
+    if plan is COPY:
+        return _forward(checks.unit_inner(mixed), q_weight, k_weight, cos_sin, eps)
     q = mixed.new_empty_strided(*plan.layout)
     k = torch.empty_like(q)
     v = torch.empty_like(q)
@@ -106,6 +115,8 @@ def _plan_forward(
     mixed: Tensor, q_weight: Tensor, k_weight: Tensor, cos_sin: Tensor, eps: float
 ) -> ForwardPlan:
     checks.require(_why_not(mixed, q_weight, k_weight, cos_sin), "norm_rope_qkv")
+    if not checks.all_unit_inner(mixed):
+        return COPY
     geo = geometry(mixed.shape, mixed.shape[3] // 3, cos_sin)
     config = configuration(mixed, "qkv_forward", geo)
     plan = forward_plan(mixed, cos_sin, eps, config)
@@ -133,10 +144,10 @@ def _backward(
     dq: Tensor, dk: Tensor, dv: Tensor, mixed: Tensor,
     q_weight: Tensor, k_weight: Tensor, cos_sin: Tensor, rstd: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    dq, dk, dv = checks.unit_inner(dq), checks.unit_inner(dk), checks.unit_inner(dv)
-    mixed = checks.unit_inner(mixed)
     args = (dq, dk, dv, mixed, q_weight, k_weight, cos_sin)
     plan = _backward_plans.get(signature(*args), _plan_backward, *args)
+    if plan is COPY:
+        return _backward(*map(checks.unit_inner, args[:4]), *args[4:], rstd)
     dmixed = mixed.new_empty_strided(*plan.layout)
     partial = mixed.new_empty_strided(*plan.partial_layout, dtype=plan.acc)
     dq_weight = torch.empty_like(q_weight)
@@ -159,6 +170,8 @@ def _plan_backward(
         ),
     )
     checks.require(found, "norm_rope_qkv backward")
+    if not checks.all_unit_inner(dq, dk, dv, mixed):
+        return COPY
     geo = geometry(mixed.shape, sizes[3], cos_sin)
     config = configuration(mixed, "qkv_backward", geo)
     arch = tables.architecture(mixed.device)
@@ -213,6 +226,8 @@ class _NormRopeQKV(torch.autograd.Function):
         dq, dk, dv = _gradients(grads, mixed)
         return (*_backward(dq, dk, dv, mixed, q_weight, k_weight, cos_sin, rstd), None, None)
 
+
+_record = recorder(_NormRopeQKV)
 
 _op = torch.library.custom_op(
     "mxflux::norm_rope_qkv",

@@ -22,6 +22,10 @@ _UNKNOWN = "unknown"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
+COPY: Any = object()
+"""In place of a plan: some argument has an inner stride other than 1 and must be copied first."""
+
+
 class Plans(Generic[Plan]):
     """signature -> plan; thread-safe, since a plan is immutable and dict operations are atomic."""
 
@@ -77,18 +81,28 @@ def remembered(check: Callable[..., str | None]) -> Callable[..., str | None]:
 
 
 def dispatched(*tensors: torch.Tensor) -> bool:
-    """Whether the registered op must run, because a tracer, a dispatch mode or a tensor subclass
-    watches.
+    """Whether the registered op must run, because a tracer, a dispatch mode, a functorch
+    transform or a tensor subclass watches.
 
     Otherwise the same launch runs straight from an autograd.Function: the dispatcher's Python
     layers cost 20 us a call, most of a small kernel's time.
     """
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+    if (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+    ):
         return True
     for tensor in tensors:  # noqa: SIM110  (any() with a generator takes twice the time)
         if type(tensor) not in _PLAIN:
             return True
     return False
+
+
+def recorder(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """function.apply without its layer for functorch (`dispatched` says yes there): 3 us a call."""
+    record: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return record
 
 
 def differentiable(*tensors: torch.Tensor) -> bool:

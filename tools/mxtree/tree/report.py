@@ -7,11 +7,14 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from mxtree.tree.overview import lines
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from mxtree.tree.build import BuildResult
+    from mxtree.tree.overview import PatchOverview
     from mxtree.tree.status import Status
     from mxtree.tree.verify import Difference
 
@@ -47,6 +50,14 @@ def print_verification(tree: Path, differences: Sequence[Difference], *, as_json
         print(item)
     verdict = f"{len(differences)} differences" if differences else "is what its manifest says"
     print(f"{tree}: {verdict}")
+
+
+def print_overview(patches: list[PatchOverview], *, as_json: bool) -> None:
+    """Print the patches of the pinned series."""
+    if as_json:
+        print(json.dumps([item.to_json() for item in patches]))
+    else:
+        print("\n".join(lines(patches)))
 
 
 def print_status(status: Status, as_json: bool) -> None:

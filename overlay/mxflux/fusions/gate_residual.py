@@ -14,6 +14,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from mxflux.fusions import checks, tables
+from mxflux.fusions.kernels.ln_modulate import (
+    ln_modulate_backward_kernel,
+    ln_modulate_forward_kernel,
+)
 from mxflux.fusions.launch import traceable
 from mxflux.fusions.ln_plans import (
     BackwardPlan,
@@ -190,10 +194,15 @@ BACKWARD_SCHEMA = (
 )
 _NAME = "mxflux::gate_residual_ln_modulate"
 _library = torch.library
-_op = _library.triton_op(_NAME, traceable(_forward), mutates_args=(), schema=FORWARD_SCHEMA)
+_op = _library.triton_op(
+    _NAME, traceable(_forward, ln_modulate_forward_kernel), mutates_args=(), schema=FORWARD_SCHEMA
+)
 _opaque = _library.custom_op(f"{_NAME}_opaque", _forward, mutates_args=(), schema=FORWARD_SCHEMA)
 _backward_op = _library.triton_op(
-    f"{_NAME}_backward", traceable(_backward), mutates_args=(), schema=BACKWARD_SCHEMA
+    f"{_NAME}_backward",
+    traceable(_backward, ln_modulate_backward_kernel),
+    mutates_args=(),
+    schema=BACKWARD_SCHEMA,
 )
 _backward_opaque = _library.custom_op(
     f"{_NAME}_opaque_backward", _backward, mutates_args=(), schema=BACKWARD_SCHEMA

@@ -145,15 +145,18 @@ def _is_set(hook: Any) -> bool:
     return hook is not None and bool(getattr(hook, "calls", True))
 
 
-def traceable(body: Callable[..., Result]) -> Callable[..., Result]:
-    """The body of a triton_op: body(*arguments, traced=whether a tracer looks on).
+def traceable(body: Callable[..., Result], kernel: Any) -> Callable[..., Result]:
+    """The body of a triton_op that launches `kernel` and perhaps the sum of partials:
+    body(*arguments, traced=whether a tracer looks on).
 
     wrap_triton answers that inside a triton_op only. Anywhere else, in eager as well, it wraps, and
     a wrapped launch costs hundreds of microseconds: all other callers leave `traced` False.
     """
 
     def triton_op_body(*arguments: Any) -> Result:
-        traced = wrap_triton(reduce_partials_kernel) is not reduce_partials_kernel
+        # torch keys its cache of compiled graphs by the source of kernels it finds wrapped here
+        wrapped = wrap_triton(kernel), wrap_triton(reduce_partials_kernel)
+        traced = wrapped[0] is not kernel
         return body(*arguments, traced=traced)
 
     # torch infers the op's schema from the signature and takes no *arguments

@@ -14,6 +14,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from mxflux.fusions import checks, tables
+from mxflux.fusions.kernels.ln_modulate import (
+    ln_modulate_backward_kernel,
+    ln_modulate_forward_kernel,
+)
 from mxflux.fusions.launch import traceable
 from mxflux.fusions.ln_plans import (
     BackwardPlan,
@@ -154,13 +158,19 @@ BACKWARD_SCHEMA = (
 
 _library = torch.library
 _op = _library.triton_op(
-    "mxflux::ln_modulate", traceable(_forward), mutates_args=(), schema=FORWARD_SCHEMA
+    "mxflux::ln_modulate",
+    traceable(_forward, ln_modulate_forward_kernel),
+    mutates_args=(),
+    schema=FORWARD_SCHEMA,
 )
 _opaque = _library.custom_op(
     "mxflux::ln_modulate_opaque", _forward, mutates_args=(), schema=FORWARD_SCHEMA
 )
 _backward_op = _library.triton_op(
-    "mxflux::ln_modulate_backward", traceable(_backward), mutates_args=(), schema=BACKWARD_SCHEMA
+    "mxflux::ln_modulate_backward",
+    traceable(_backward, ln_modulate_backward_kernel),
+    mutates_args=(),
+    schema=BACKWARD_SCHEMA,
 )
 _backward_opaque = _library.custom_op(
     "mxflux::ln_modulate_opaque_backward", _backward, mutates_args=(), schema=BACKWARD_SCHEMA

@@ -185,13 +185,13 @@ _record = recorder(_NormRope)
 
 _op = torch.library.triton_op(
     "mxflux::norm_rope",
-    traceable(_forward),
+    traceable(_forward, norm_rope_forward_kernel),
     mutates_args=(),
     schema="(Tensor x, Tensor weight, Tensor cos_sin, float eps) -> (Tensor, Tensor)",
 )
 _backward_op = torch.library.triton_op(
     "mxflux::norm_rope_backward",
-    traceable(_backward),
+    traceable(_backward, norm_rope_backward_kernel),
     mutates_args=(),
     schema="(Tensor grad, Tensor x, Tensor weight, Tensor cos_sin, Tensor rstd)"
     " -> (Tensor, Tensor)",

@@ -16,6 +16,7 @@ from torch._higher_order_ops.triton_kernel_wrap import (
     TritonKernelWrapperMutation,
     kernel_side_table,
 )
+from torch._library.triton import get_triton_kernels_for_op
 
 from mxflux.fusions import checks, crosscompile, launch, tables
 from mxflux.fusions.gate_residual import gate_residual_ln_modulate
@@ -260,7 +261,15 @@ def same_launches() -> None:
     launch.Launch.__call__ = stock
 
 
+def cache_keys() -> None:
+    """The kernels whose source torch puts into the key of its cache of compiled graphs."""
+    for name in ("norm_rope", "ln_modulate", "gate_residual_ln_modulate"):
+        for op in (f"mxflux::{name}", f"mxflux::{name}_backward"):
+            print(op, *sorted(kernel.fn.__name__ for kernel in get_triton_kernels_for_op(op)))
+
+
 CASES = {
+    "keys": cache_keys,
     "graph": traced_graph,
     "handles": kept_handles,
     "threads": threads,

@@ -77,6 +77,22 @@ def test_traced_launches_are_the_eager_ones_to_the_last_number(
     ]
 
 
+def test_compiled_graphs_are_cached_by_the_source_of_their_kernels(
+    lines: dict[str, list[str]],
+) -> None:
+    """Otherwise a new release would run the old one's kernels from the user's cache."""
+    kernels = {"norm_rope": "norm_rope", "ln_modulate": "ln_modulate"}
+    kernels["gate_residual_ln_modulate"] = "ln_modulate"
+    assert lines["keys"] == [
+        line
+        for op, kernel in kernels.items()
+        for line in (
+            f"mxflux::{op} {kernel}_forward_kernel reduce_partials_kernel",
+            f"mxflux::{op}_backward {kernel}_backward_kernel reduce_partials_kernel",
+        )
+    ]
+
+
 def test_a_run_time_float_is_refused() -> None:
     """Triton passes one as fp32, Inductor as fp64: mean + eps would have other bits compiled."""
     fixed = {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False}

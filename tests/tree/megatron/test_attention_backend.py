@@ -10,9 +10,8 @@ import pytest
 from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.transformer.enums import AttnBackend
 from megatron.core.transformer.transformer_config import MLATransformerConfig
-from megatron.training import arguments
-from megatron.training.config.instantiate_utils import instantiate
 from support import megatron_config
+from support.megatron_config import CONTAINERS, TRAINING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +33,9 @@ def as_mla_dataclass(value: Any) -> Any:
 
 def as_container(value: Any) -> Any:
     """The same through the instantiation of 0.18's config containers (to_yaml and from_yaml)."""
-    config = {"_target_": megatron_config.TRANSFORMER_CONFIG, **megatron_config.TINY}
-    return instantiate({**config, "attention_backend": value}).attention_backend
+    config = {**megatron_config.TINY, "attention_backend": value}
+    target = megatron_config.TRANSFORMER_CONFIG
+    return megatron_config.from_container(target, config).attention_backend
 
 
 @pytest.fixture
@@ -49,7 +49,12 @@ def as_yaml_cfg(tmp_path: Path) -> Callable[[Any], Any]:
     return build
 
 
-DOORS = ["as_dataclass", "as_mla_dataclass", "as_container", "as_yaml_cfg"]
+DOORS = [
+    "as_dataclass",
+    "as_mla_dataclass",
+    pytest.param("as_container", marks=CONTAINERS),
+    pytest.param("as_yaml_cfg", marks=TRAINING),
+]
 
 
 @pytest.fixture(params=DOORS)
@@ -93,6 +98,7 @@ def test_member_and_omission_are_kept(member: AttnBackend) -> None:
     assert megatron_config.direct().attention_backend is AttnBackend.auto
 
 
+@TRAINING
 @pytest.mark.control("Missing argument attention_backend")
 def test_omitted_in_yaml_cfg_is_auto(tmp_path: Path) -> None:
     """A --yaml-cfg file need not name it."""
@@ -100,12 +106,14 @@ def test_omitted_in_yaml_cfg_is_auto(tmp_path: Path) -> None:
     assert config.attention_backend is AttnBackend.auto
 
 
+@TRAINING
 def test_other_omissions_in_yaml_cfg_are_refused(tmp_path: Path) -> None:
     """Upstream's check of --yaml-cfg files stays for every other field."""
     with pytest.raises(Exception, match="Missing argument num_layers"):
         megatron_config.from_yaml_cfg(tmp_path, {}, without=("num_layers",))
 
 
+@TRAINING
 @pytest.mark.parametrize(
     ("flags", "member"),
     [
@@ -126,6 +134,7 @@ def test_command_line(monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], m
     assert megatron_config.from_arguments(args).attention_backend is AttnBackend[member]
 
 
+@TRAINING
 @pytest.mark.control("KeyError: 'FUSED'")
 def test_unknown_name_on_the_command_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -139,22 +148,24 @@ def test_unknown_name_on_the_command_line(
     assert f"Choose from: {NAMES}." in error
 
 
+@TRAINING
 @pytest.mark.control("assert 'fused' is <AttnBackend")
 def test_string_in_the_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that fills the namespace itself gets the member from validate_args."""
     args = megatron_config.parse(monkeypatch)
     args.attention_backend = "fused"
-    arguments.validate_args(args)
+    megatron_config.validate(args)
     assert args.attention_backend is AttnBackend.fused
 
 
+@TRAINING
 @pytest.mark.control("DID NOT RAISE")
 def test_string_local_meets_the_local_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """'local' without --spec local is refused as AttnBackend.local is."""
     args = megatron_config.parse(monkeypatch, "--spec", "some.module", "spec")
     args.attention_backend = "local"
     with pytest.raises(AssertionError, match="only supported with --spec local"):
-        arguments.validate_args(args)
+        megatron_config.validate(args)
 
 
 @pytest.mark.control("DID NOT RAISE")

@@ -12,8 +12,8 @@ import megatron.core
 import pytest
 from megatron.core import fp4_utils
 from megatron.core.enums import Fp4Recipe
-from megatron.training.config.instantiate_utils import instantiate
 from support import megatron_config, ranks
+from support.megatron_config import CONTAINERS, TRAINING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +73,8 @@ def through_dataclass(_folder: Path, _patch: pytest.MonkeyPatch) -> Any:
 
 def through_container(_folder: Path, _patch: pytest.MonkeyPatch) -> Any:
     """A container file; upstream drops the keys it does not know, with a log line."""
-    config = {"_target_": megatron_config.TRANSFORMER_CONFIG, **megatron_config.TINY, **NATIVE}
-    return instantiate(config)
+    settings = {**megatron_config.TINY, **NATIVE}
+    return megatron_config.from_container(megatron_config.TRANSFORMER_CONFIG, settings)
 
 
 def through_yaml_cfg(folder: Path, _patch: pytest.MonkeyPatch) -> Any:
@@ -90,7 +90,13 @@ def through_command_line(_folder: Path, patch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.control("unexpected keyword argument 'fp4_use|has no attribute 'fp4_use|SystemExit: 2")
 @pytest.mark.parametrize(
-    "through", [through_dataclass, through_container, through_yaml_cfg, through_command_line]
+    "through",
+    [
+        through_dataclass,
+        pytest.param(through_container, marks=CONTAINERS),
+        pytest.param(through_yaml_cfg, marks=TRAINING),
+        pytest.param(through_command_line, marks=TRAINING),
+    ],
 )
 def test_flag_arrives(
     through: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,6 +108,7 @@ def test_flag_arrives(
     assert config.fp4_use_native_te_autocast is True
 
 
+@TRAINING
 @pytest.mark.control("SystemExit: 2")
 def test_recipe_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choices of --fp4-recipe include mxfp4."""
@@ -109,6 +116,7 @@ def test_recipe_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert megatron_config.from_arguments(args).fp4_recipe == "mxfp4"
 
 
+@TRAINING
 def test_yaml_cfg_written_for_stock_loads(tmp_path: Path) -> None:
     """A file without the new field means its default."""
     new = ("fp4_use_native_te_autocast",)
@@ -157,11 +165,20 @@ def importers_by_name() -> list[str]:
     return found
 
 
-def test_by_name_imports_bind_the_routed_function() -> None:
+@pytest.mark.parametrize(
+    "importer",
+    [
+        "megatron.core.transformer.transformer_block",
+        pytest.param(
+            "megatron.core.recompute",
+            marks=pytest.mark.upstream("megatron-lm>=0.18", reason="no such module before"),
+        ),
+    ],
+)
+def test_by_name_imports_bind_the_routed_function(importer: str) -> None:
     """There is one get_fp4_context, whoever imported it and when."""
     found = importers_by_name()
-    assert "megatron.core.transformer.transformer_block" in found
-    assert "megatron.core.recompute" in found
+    assert importer in found
     for name in found:
         assert importlib.import_module(name).get_fp4_context is fp4_utils.get_fp4_context
 

@@ -11,12 +11,10 @@ from megatron.core.distributed import (
     DistributedDataParallelConfig,
     TorchFullyShardedDataParallelConfig,
 )
-from megatron.training import arguments
-from megatron.training.config.instantiate_utils import instantiate
-from megatron.training.training import get_megatron_ddp_config
 from support import megatron_config, ranks
-from support.grad_buffer_cases import CASES, INSTANCES
+from support.grad_buffer_cases import CASES, INSTANCES, Case
 from support.grad_buffer_mutants import MUTANTS
+from support.megatron_config import CONTAINERS, TRAINING
 
 NO_FIELD = "unexpected keyword argument 'defer_grad_buffer_zero'"
 DDP_CONFIG = (
@@ -33,9 +31,15 @@ def found() -> dict[str, Any]:
 # The same bits.
 
 
+def as_param(case: Case) -> Any:
+    """A case, for the releases that have what it needs."""
+    local = pytest.mark.upstream("megatron-lm>=0.17", reason="no local fp32 accumulation before")
+    return pytest.param(case, marks=[local] if case.local_fp32 else [], id=str(case))
+
+
 @pytest.mark.control(NO_FIELD)
-@pytest.mark.parametrize("case", [*CASES, *INSTANCES], ids=str)
-def test_same_bits_as_the_zero_fill(found: dict[str, Any], case: object) -> None:
+@pytest.mark.parametrize("case", [as_param(case) for case in [*CASES, *INSTANCES]])
+def test_same_bits_as_the_zero_fill(found: dict[str, Any], case: Case) -> None:
     """Buffers, padding and gradients of six iterations, whoever writes them and when."""
     assert found["cases"][str(case)] == ""
 
@@ -141,16 +145,30 @@ def test_unsafe_configs_are_refused(settings: dict[str, bool], reason: str) -> N
 
 
 @pytest.mark.control(NO_FIELD)
-def test_torch_fsdp2_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its config class inherits the field, and its flag drops all of DDP's."""
+def test_torch_fsdp2_is_refused() -> None:
+    """Its config class inherits the field."""
     with pytest.raises(ValueError, match="FSDP does not use DDP's grad buffers"):
         TorchFullyShardedDataParallelConfig(defer_grad_buffer_zero=True)
-    args = megatron_config.parse(monkeypatch, "--use-torch-fsdp2", "--defer-grad-buffer-zero")
-    with pytest.raises(ValueError, match="FSDP does not use DDP's grad buffers"):
-        get_megatron_ddp_config(args)
 
 
 # How it arrives.
+
+COMMAND_LINES = {
+    "default": [],
+    "deferred": ["--defer-grad-buffer-zero"],
+    "fsdp2": [
+        *("--defer-grad-buffer-zero", "--use-torch-fsdp2", "--ckpt-format=torch_dist"),
+        "--untie-embeddings-and-output-weights",
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, Any]:
+    """defer_grad_buffer_zero of the DDP that training builds, or the error, per command line."""
+    lines = list(COMMAND_LINES.values())
+    (outcomes,) = ranks.run("support.ddp_flags:outcomes", world=1, command_lines=lines)
+    return dict(zip(COMMAND_LINES, outcomes, strict=True))
 
 
 @pytest.mark.control("'DistributedDataParallelConfig' object has no attribute 'defer_grad_buffer")
@@ -159,19 +177,26 @@ def test_off_by_default() -> None:
     assert DistributedDataParallelConfig().defer_grad_buffer_zero is False
 
 
+@TRAINING
 @pytest.mark.control("SystemExit: 2|has no attribute 'defer_grad_buffer_zero'")
-@pytest.mark.parametrize("flags", [(), ("--defer-grad-buffer-zero",)])
-def test_flag_arrives(monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]) -> None:
-    """From the command line, through Megatron's validation, in the config that DDP gets."""
-    args = megatron_config.parse(monkeypatch, *flags)
-    arguments.validate_args(args)
-    assert get_megatron_ddp_config(args).defer_grad_buffer_zero is bool(flags)
+@pytest.mark.parametrize(("line", "value"), [("default", False), ("deferred", True)])
+def test_flag_arrives(built: dict[str, Any], line: str, value: bool) -> None:
+    """From the command line, through Megatron's validation, in the config that DDP has."""
+    assert built[line] is value
 
 
+@TRAINING
+@pytest.mark.control("SystemExit: 2")
+def test_flag_and_fsdp2_are_refused(built: dict[str, Any]) -> None:
+    """Upstream drops all of DDP's settings there."""
+    assert "FSDP does not use DDP's grad buffers" in built["fsdp2"]
+
+
+@CONTAINERS
 @pytest.mark.control("has no attribute 'defer_grad_buffer_zero'")
 def test_container_key_arrives() -> None:
     """From a container file, where upstream drops the keys it does not know."""
-    config = instantiate({"_target_": DDP_CONFIG, "defer_grad_buffer_zero": True})
+    config = megatron_config.from_container(DDP_CONFIG, {"defer_grad_buffer_zero": True})
     assert config.defer_grad_buffer_zero is True
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
+import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ENTERED: list[str] = []
+# Where a TransformerBlock finds te_checkpoint: its own module, and from 0.18 on the other.
+RECOMPUTES = ("megatron.core.transformer.transformer_block", "megatron.core.recompute")
 
 
 @contextlib.contextmanager
@@ -50,12 +53,15 @@ def fake_te() -> ModuleType:
 
 def import_fp4_utils(te: ModuleType) -> Any:
     """Import Megatron with ``te`` for fp4_utils and none for the rest; return fp4_utils."""
+    # 0.16 asks for the version on import, with no TE an error; nothing else comes from utils.
+    version = SimpleNamespace(is_te_min_version=lambda *_args, **_kwargs: True)
+    seen_by_fp4_utils = {"transformer_engine": te, "megatron.core.utils": version}
     real_import = builtins.__import__
 
     def import_for(name: str, globals: Any = None, *rest: Any, **named: Any) -> Any:  # noqa: A002
         importer = (globals or {}).get("__name__")
-        if name == "transformer_engine" and importer == "megatron.core.fp4_utils":
-            return te
+        if importer == "megatron.core.fp4_utils" and name in seen_by_fp4_utils:
+            return seen_by_fp4_utils[name]
         return real_import(name, globals, *rest, **named)
 
     builtins.__import__ = import_for
@@ -65,9 +71,9 @@ def import_fp4_utils(te: ModuleType) -> Any:
         builtins.__import__ = real_import
     sys.modules["transformer_engine"] = te
     sys.modules["transformer_engine.common.recipe"] = te.common.recipe
-    fp4_utils.is_te_min_version = lambda *_args, **_kwargs: True
-    recompute: Any = importlib.import_module("megatron.core.recompute")
-    recompute.te_checkpoint = te_checkpoint
+    for name in RECOMPUTES:
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name).te_checkpoint = te_checkpoint
     return fp4_utils
 
 

@@ -18,6 +18,7 @@ from support.grad_buffer_model import WIDTH, Zoo
 from support.grad_buffer_mutants import MUTANTS
 
 STEPS = 6
+LOCAL_FP32 = {"param_name_patterns_for_fp32_local_accumulation": ("*up.*", "used_*")}
 Trace = list[dict[str, str]]
 
 
@@ -70,9 +71,7 @@ def run(case: Case, *, defer: bool) -> Trace:
         bucket_size=700 if case.overlap else None,
         check_for_nan_in_grad=True,
         delay_wgrad_compute=True,
-        param_name_patterns_for_fp32_local_accumulation=("*up.*", "used_*")
-        if case.local_fp32
-        else (),
+        **(LOCAL_FP32 if case.local_fp32 else {}),
     )
     generator = torch.Generator().manual_seed(100 + torch.distributed.get_rank())
     return [_step(case, ddp, net, step, generator) for step in range(STEPS)]
@@ -134,12 +133,21 @@ def _digests(ddp: Any, net: Zoo) -> dict[str, str]:
     }
 
 
-def differences(case: Case, reference: Trace) -> str:
-    """Where the deferral leaves other bits than the zero fill, or its error; "" if nowhere."""
+def outcome(case: Case, *, defer: bool) -> Trace | str:
+    """What ``run`` returned, or its error as "Type: message"."""
     try:
-        deferred = run(case, defer=True)
+        return run(case, defer=defer)
     except Exception as error:  # noqa: BLE001  the outcome under test
         return f"{type(error).__name__}: {error}"
+
+
+def differences(case: Case, reference: Trace | str) -> str:
+    """Where the deferral leaves other bits than the zero fill, or an error; "" if nowhere."""
+    if isinstance(reference, str):
+        return f"the zero fill: {reference}"
+    deferred = outcome(case, defer=True)
+    if isinstance(deferred, str):
+        return deferred
     found = [
         f"step {step}: {name}"
         for step, (stock, ours) in enumerate(zip(reference, deferred, strict=True))
@@ -155,12 +163,11 @@ def equivalence() -> dict[str, Any]:
     from megatron.core import parallel_state
 
     parallel_state.initialize_model_parallel()
-    references = {case: run(case, defer=False) for case in CASES}
+    references = {case: outcome(case, defer=False) for case in CASES}
+    traces = [reference for reference in references.values() if not isinstance(reference, str)]
     found: dict[str, Any] = {
         "cases": {str(case): differences(case, references[case]) for case in CASES},
-        "padding": sorted(
-            {name for trace in references.values() for name in trace[-1] if "padding" in name}
-        ),
+        "padding": sorted({name for trace in traces for name in trace[-1] if "padding" in name}),
         "mutants": {},
     }
     for mutant in MUTANTS:
@@ -171,5 +178,5 @@ def equivalence() -> dict[str, Any]:
     parallel_state.destroy_model_parallel()
     parallel_state.initialize_model_parallel(num_distributed_optimizer_instances=2)
     for case in INSTANCES:
-        found["cases"][str(case)] = differences(case, run(case, defer=False))
+        found["cases"][str(case)] = differences(case, outcome(case, defer=False))
     return found

@@ -7,18 +7,21 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 import yaml
 from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.training import arguments, yaml_arguments
-from megatron.training.argument_utils import core_transformer_config_from_args
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping
     from pathlib import Path
 
-    import pytest
+# What the releases that the patches are for do not all have.
+TRAINING = pytest.mark.upstream(
+    "megatron-lm>=0.17", reason="the sdist has no megatron/training before"
+)
+CONTAINERS = pytest.mark.upstream("megatron-lm>=0.18", reason="no config containers before")
 
 TINY = {"num_layers": 2, "hidden_size": 16, "num_attention_heads": 2}
 TRANSFORMER_CONFIG = "megatron.core.transformer.transformer_config.TransformerConfig"
@@ -37,21 +40,42 @@ def parse(patch: pytest.MonkeyPatch, *flags: str) -> Namespace:
     tiny += ["--tokenizer-type=NullTokenizer", "--vocab-size=16"]
     without_te = ("masked-softmax-fusion", "gradient-accumulation-fusion", "rope-fusion")
     tiny += [f"--no-{name}" for name in without_te]
+    from megatron.training import arguments
+
     patch.setattr(sys, "argv", ["pretrain.py", *tiny, *flags])
-    patch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    fsdp = "--use-torch-fsdp2" in flags  # refuses the value that all else needs
+    patch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8" if fsdp else "1")
     return arguments.parse_args()
 
 
 def from_arguments(args: Namespace) -> TransformerConfig:
     """The config that training builds from the command line, which need not be validated."""
+    from megatron.training import arguments
+
     args.params_dtype = torch.bfloat16
-    return core_transformer_config_from_args(args)
+    return arguments.core_transformer_config_from_args(args)
+
+
+def validate(args: Namespace) -> None:
+    """Megatron's checks and conversions of parsed arguments."""
+    from megatron.training import arguments
+
+    arguments.validate_args(args)
+
+
+def from_container(target: str, settings: Mapping[str, Any]) -> Any:
+    """The instance of the class at ``target`` that a container file (YAML) makes."""
+    from megatron.training.config.instantiate_utils import instantiate
+
+    return instantiate({"_target_": target, **settings})
 
 
 def from_yaml_cfg(
     folder: Path, settings: Mapping[str, Any], *, without: tuple[str, ...] = ()
 ) -> TransformerConfig:
     """The config of a --yaml-cfg file: every stock field, ``settings``, not those ``without``."""
+    from megatron.training import yaml_arguments
+
     model = {
         field.name: field.default
         for field in dataclasses.fields(TransformerConfig)

@@ -67,8 +67,9 @@ def _main(function: str, folder: str, arguments: str) -> None:
 
     from mxflux.training.cpu_device import cpu_device
     from support import origin
-    from support.megatron_alone import without_te
+    from support.megatron_alone import lend_override, without_te
 
+    lend_override()
     warnings.simplefilter("ignore")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     with without_te(), cpu_device(despite_cuda=True), contextlib.ExitStack() as stack:

@@ -418,14 +418,20 @@ def line(r: Result, fused: float) -> str:
     return "|" + "|".join(cells) + "|"
 
 
-def retune(out: Path) -> None:
-    """Write this GPU's table to out and use it for the rest of the run (and in the checkout)."""
+def retune(out: Path, ops: list[str]) -> None:
+    """Write this GPU's table to out and use it for the rest of the run (and in the checkout).
+
+    Named ops are tuned one after the other, each with the rows that the one before it won.
+    """
     from mxflux.fusions import tune
 
     arch = tables.architecture(torch.device("cuda", 0))
-    if tune.main(["--out", str(out), "--log", str(out / f"{arch}-tuning.json")]) == 0:
-        shutil.copyfile(out / f"{arch}.json", tables.DIRECTORY / f"{arch}.json")
-        tables.load.cache_clear()
+    for op in ops or [""]:
+        log = out / f"{arch}-tuning{op and '-' + op}.json"
+        only = ["--op", op] if op else []
+        if tune.main(["--out", str(out), "--log", str(log), *only]) == 0:
+            shutil.copyfile(out / f"{arch}.json", tables.DIRECTORY / f"{arch}.json")
+            tables.load.cache_clear()
 
 
 def run(arguments: argparse.Namespace) -> Report:
@@ -496,7 +502,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", choices=["cuda"], required=True)
     parser.add_argument("--out", type=Path, default=Path("out/fusions"))
-    parser.add_argument("--tune", action="store_true", help="first tune, and write the table")
+    parser.add_argument(
+        "--tune",
+        nargs="*",
+        metavar="OP",
+        choices=tables.OPS,
+        help="first tune these ops (none named: all) and write the table",
+    )
     parser.add_argument(
         "--budget",
         type=float,
@@ -510,8 +522,8 @@ def main(argv: list[str] | None = None) -> int:
         )
     torch._functorch.config.donated_buffer = False  # retain_graph on compiled graphs
     arguments.out.mkdir(parents=True, exist_ok=True)
-    if arguments.tune:
-        retune(arguments.out)
+    if arguments.tune is not None:
+        retune(arguments.out, arguments.tune)
     report = run(arguments)
     text = markdown(report)
     (arguments.out / "fusions.md").write_text(text, encoding="utf-8")

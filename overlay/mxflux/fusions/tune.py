@@ -35,7 +35,7 @@ REDUCTIONS = {1: (792, 128, 2), 2048: (396, 3072, 2), 16384: (12, 98304, 2)}
 def candidates(op: str, units: int, lanes: int) -> list[Config]:
     """Configurations worth timing. units: SMs or CUs; lanes: threads of a warp."""
     if op == "reduce_partials":
-        blocks = itertools.product((4, 16, 64, 256), (16, 32, 128, 512), (4, 8))
+        blocks = itertools.product((4, 16, 64, 256, 512, 1024), (4, 8, 16, 32, 128, 512), (4, 8))
         return [
             {"BLOCK_P": p, "BLOCK_C": c, "num_warps": w}
             for p, c, w in blocks
@@ -64,11 +64,11 @@ def _ln_candidates(op: str, units: int, lanes: int) -> list[Config]:
     forward = op.endswith("forward")
     programs = (8, 20, 40) if forward else (1, 2, 3, 4)
     warps = (4, 8) if forward and lanes == 32 else (2, 4) if forward else (4, 8, 16)
-    rows = (1, 2) if forward else (1,)
     stages = (1, 2) if lanes == 32 else (1,)
     return [
         {"CHUNK": 1024, "BLOCK_R": r, "programs": units * p, "num_warps": w, "STAGES": s}
-        for r, p, w, s in itertools.product(rows, programs, warps, stages)
+        for r, p, w, s in itertools.product((1, 2), programs, warps, stages)
+        if forward or r == 1 or w >= 8  # fewer threads spill their sums over two rows
     ]
 
 
@@ -110,12 +110,19 @@ def time_op(arch: str, op: str, seq: int, batch: int, config: Config) -> float:
 
 
 def time_reduction(arch: str, width: int, config: Config) -> float:
-    """Median microseconds of one sum of partials."""
+    """Median microseconds of one sum of partials that were just written, as backward leaves
+    them; the time of that write is in all candidates alike.
+    """
     parts, columns, outputs = REDUCTIONS[width]
     launch = reduction(arch, outputs, parts, columns, fp64=False, config=config)
     partial = torch.randn(outputs, parts, columns, device="cuda")
     out = [torch.empty(columns, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
-    return timing.device_time(lambda: launch(partial, *out), repeats=12)
+
+    def run() -> None:
+        partial.neg_()
+        launch(partial, *out)
+
+    return timing.device_time(run, repeats=12)
 
 
 def entries(op: str, best: dict[tuple[int, int], Config]) -> list[dict[str, int | None]]:
@@ -134,14 +141,22 @@ def entries(op: str, best: dict[tuple[int, int], Config]) -> list[dict[str, int 
     return rows
 
 
-def tune(arch: str, workers: int, log: dict[str, object]) -> dict[str, object]:
-    """Time everything; the table in its JSON form. log receives every measurement."""
+def tune(
+    arch: str, workers: int, log: dict[str, object], only: tuple[str, ...] = ()
+) -> dict[str, object]:
+    """Time every op (or some, and keep the others' rows); the table in its JSON form. log receives
+    every measurement.
+    """
     properties = torch.cuda.get_device_properties(0)
     units, lanes = properties.multi_processor_count, properties.warp_size
-    ops = [op for op in tables.OPS if op != "reduce_partials"]
+    wanted = only or tuple(tables.OPS)
+    ops = [op for op in wanted if op != "reduce_partials"]
     jobs = [(op, config) for op in ops for config in candidates(op, units, lanes)]
     usable = precompile(arch, jobs, workers)
-    table: dict[str, list[dict[str, int | None]]] = {}
+    table: dict[str, list[dict[str, int | None]]] = {op: [] for op in tables.OPS}
+    if only:
+        path = tables.DIRECTORY / f"{arch}.json"
+        table |= json.loads(path.read_text(encoding="utf-8"))["ops"]
     for op in ops:
         configs = [config for name, config in usable if name == op]
         best = {}
@@ -150,7 +165,8 @@ def tune(arch: str, workers: int, log: dict[str, object]) -> dict[str, object]:
             log[f"{op} {seq}x{batch}"] = sorted(zip(times, map(str, configs), strict=True))
             best[seq, batch] = configs[times.index(min(times))]
         table[op] = entries(op, best)
-    table["reduce_partials"] = _tune_reductions(arch, units, lanes, log)
+    if "reduce_partials" in wanted:
+        table["reduce_partials"] = _tune_reductions(arch, units, lanes, log)
     origin = f"{properties.name}, torch {torch.__version__}, tune.py"
     return {"format": tables.FORMAT, "arch": arch, "origin": origin, "ops": table}
 
@@ -182,6 +198,9 @@ def main(argv: list[str] | None = None) -> int:
     """0: tuned; 2: called wrongly."""
     parser = argparse.ArgumentParser(prog="python -m mxflux.fusions.tune", description=__doc__)
     parser.add_argument("--out", type=Path, default=tables.DIRECTORY, help="folder of the table")
+    parser.add_argument(
+        "--op", action="append", default=[], choices=tables.OPS, help="only this op (repeatable)"
+    )
     parser.add_argument("--log", type=Path, help="write every measurement as JSON")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     arguments = parser.parse_args(argv)
@@ -189,7 +208,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("no GPU: tuning times kernels; the committed tables need no tuning to be used")
     arch = tables.architecture(torch.device("cuda", 0))
     log: dict[str, object] = {}
-    table = tune(arch, arguments.workers, log)
+    table = tune(arch, arguments.workers, log, tuple(arguments.op))
     tables.parse(json.loads(dump(table)), f"{arch}.json")
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / f"{arch}.json"

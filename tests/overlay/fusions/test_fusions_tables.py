@@ -112,6 +112,19 @@ def test_a_tuned_table_is_whole_and_takes_the_fastest(monkeypatch: pytest.Monkey
     assert len(log) == 8 * len(catalog.SHAPES) + len(tune.REDUCTIONS)
 
 
+def test_tuning_one_op_keeps_the_rows_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(multi_processor_count=2, warp_size=32, name="none")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
+    monkeypatch.setattr(tune, "time_reduction", lambda *a: float(-a[-1]["BLOCK_P"]))
+    before = json.loads((tables.DIRECTORY / "sm_90.json").read_text())["ops"]
+    monkeypatch.setattr(tune, "precompile", lambda _, jobs, __: jobs)
+    after = tune.tune("sm_90", 1, {}, ("reduce_partials",))["ops"]
+    assert isinstance(after, dict)
+    assert {row["BLOCK_P"] for row in after["reduce_partials"]} == {1024}
+    assert list(after) == list(tables.OPS)
+    assert {op for op in tables.OPS if after[op] != before[op]} == {"reduce_partials"}
+
+
 def test_the_tuner_says_that_it_needs_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -434,8 +434,11 @@ def retune(out: Path, ops: list[str]) -> None:
             tables.load.cache_clear()
 
 
-def run(arguments: argparse.Namespace) -> Report:
-    """Check and time. What the targets need comes first; the budget cuts only what follows it."""
+def run(arguments: argparse.Namespace, save: Any = lambda _: None) -> Report:
+    """Check and time. What the targets need comes first; the budget cuts only what follows it.
+
+    save: called with the report whenever a long part begins, so that no time limit loses it all.
+    """
     import triton
 
     clock = Clock()
@@ -455,9 +458,11 @@ def run(arguments: argparse.Namespace) -> Report:
             torch.cuda.empty_cache()
     clock.lap(report, "fused and eager")
     for op in OPS:
+        save(report)
         time_compiled(report, op, *COMPILED_SHAPE)
         clock.lap(report, f"torch.compile of {op.name}")
     for op in OPS:
+        save(report)
         report.checks += check_compiled(op, 256, 32)
     clock.lap(report, "checks of the compiled ops")
     for op in OPS:
@@ -465,6 +470,7 @@ def run(arguments: argparse.Namespace) -> Report:
             where = "x".join(map(str, SPARE_SHAPE))
             report.skipped.append(f"{op.name} {where}: torch.compile, out of time")
         else:
+            save(report)
             time_compiled(report, op, *SPARE_SHAPE)
     clock.lap(report, "torch.compile at the spare shape")
     report.results.sort(key=place)
@@ -497,6 +503,13 @@ def place(r: Result) -> tuple[int, int, bool]:
     return names.index(r.op), shapes.index((r.seq, r.batch)), r.direction == "backward"
 
 
+def write(report: Report, out: Path) -> None:
+    """fusions.md for people, fusions.json for programs."""
+    (out / "fusions.md").write_text(markdown(report), encoding="utf-8")
+    data = json.dumps(asdict(report), indent=1)
+    (out / "fusions.json").write_text(data + "\n", encoding="utf-8")
+
+
 def main(argv: list[str] | None = None) -> int:
     """0: correct, whatever the times; 1: a check failed; 2: called wrongly."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -524,12 +537,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.tune is not None:
         retune(arguments.out, arguments.tune)
-    report = run(arguments)
-    text = markdown(report)
-    (arguments.out / "fusions.md").write_text(text, encoding="utf-8")
-    data = json.dumps(asdict(report), indent=1)
-    (arguments.out / "fusions.json").write_text(data + "\n", encoding="utf-8")
-    print(text)
+    report = run(arguments, lambda unfinished: write(unfinished, arguments.out))
+    write(report, arguments.out)
+    print(markdown(report))
     return 1 if report.checks else 0
 
 

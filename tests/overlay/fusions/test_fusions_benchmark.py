@@ -52,7 +52,9 @@ def test_checks_find_a_wrong_kernel(bench: ModuleType) -> None:
     assert any("the registered op differs" in p for p in problems)
 
 
-def test_report_from_start_to_end(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_from_start_to_end(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def once(run: Any, *_: Any, **__: Any) -> float:
         run()
         return 50.0
@@ -68,7 +70,11 @@ def test_report_from_start_to_end(bench: ModuleType, monkeypatch: pytest.MonkeyP
     compiled = lambda run, **_: run  # noqa: E731
     monkeypatch.setattr(torch, "compile", compiled)
     monkeypatch.setattr(bench, "check_compiled", lambda *_: [])
-    report = bench.run(bench.argparse.Namespace(budget=0))
+    report = bench.run(
+        bench.argparse.Namespace(budget=0), lambda unfinished: bench.write(unfinished, tmp_path)
+    )
+    early = json.loads((tmp_path / "fusions.json").read_text())
+    assert len(early["results"]) == len(report.results)  # all that preceded the last part
     assert report.checks == []
     rows = [(r.op, r.seq, r.direction, r.implementation) for r in report.results]
     assert rows[:5] == [

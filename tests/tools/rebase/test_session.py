@@ -22,6 +22,7 @@ from mxtree.rebase.session import canonical_series
 from mxtree.rebase.verbs import Options, run
 from mxtree.rebase.work import Work
 from mxtree.series import load_series
+from mxtree.tree.status import collect_status
 
 from .conftest import NAME
 
@@ -105,6 +106,18 @@ def test_the_screen_says_what_to_do_about_a_file_that_is_gone(
     lab.release("2.0")
     lab.series({"a": OURS})
     assert "in a: upstream has no such file; git rm it" in screen(lab, monkeypatch)
+
+
+def test_status_shows_the_open_rebase_and_how_to_go_on(conflicted: Lab) -> None:
+    status = collect_status(conflicted.project, conflicted.root / "no tree")
+    assert "rebase of thing 1.0 onto 2.0: 1 of 3 patches done, conflict" in status.rebases[0]
+    assert status.next_command == "mxtree rebase thing --continue"
+    conflicted.session.skip("not needed")
+    done = collect_status(conflicted.project, conflicted.root / "no tree")
+    assert done.next_command == "mxtree rebase thing --finish"
+    conflicted.session.store.state.unlink()
+    lost = collect_status(conflicted.project, conflicted.root / "no tree")
+    assert lost.next_command == "mxtree rebase thing --abort"
 
 
 def test_continue_takes_the_staged_resolution(conflicted: Lab) -> None:

@@ -78,4 +78,6 @@ def print_status(status: Status, as_json: bool) -> None:
         print(f"  {reason}")
     if len(status.reasons) > _SCREEN:
         print(f"  ... and {len(status.reasons) - _SCREEN} more")
+    for line in status.rebases:
+        print(line)
     print(f"next: {status.next_command}")

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from mxtree.errors import FatalError
+from mxtree.rebase.store import Store
 from mxtree.series import load_series
 from mxtree.tree.build import FOLDERS
 from mxtree.tree.files import digest, scan
@@ -15,6 +16,7 @@ from mxtree.tree.verify import verify
 from mxtree.upstreams import load_upstreams
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mxtree.project import Project
@@ -44,12 +46,42 @@ class Status:
     digest: str | None
     patched: bool | None
     reasons: tuple[str, ...]
+    rebases: tuple[str, ...]
     next_command: str
 
 
 def collect_status(project: Project, tree: Path) -> Status:
     """Read pins, series and tree; no network, nothing written."""
-    upstreams = tuple(_upstream_statuses(project))
+    status = _tree_status(project, tuple(_upstream_statuses(project)), tree)
+    opened = tuple(_open_rebases(project, status.upstreams))
+    if not opened:
+        return status
+    # An open rebase comes first: what it changes decides what the tree should be.
+    lines = tuple(line for line, _ in opened)
+    return replace(status, rebases=lines, next_command=opened[0][1])
+
+
+def _open_rebases(
+    project: Project, upstreams: tuple[UpstreamStatus, ...]
+) -> Iterator[tuple[str, str]]:
+    """Yield where each open rebase is, and the command that goes on with it."""
+    for upstream in upstreams:
+        store, verb = Store.of(project, upstream.name), f"mxtree rebase {upstream.name}"
+        if not store.is_open():
+            continue
+        try:
+            rebase = store.load()
+        except FatalError as error:
+            yield error.message, f"{verb} --abort"
+            continue
+        at = f"{rebase.position} of {len(rebase.steps)} patches done, {rebase.status}"
+        if rebase.status == "conflict":
+            at += f" in {rebase.current.name}; resolve it in {store.work}"
+        line = f"rebase of {upstream.name} {rebase.old.version} onto {rebase.new.version}: {at}"
+        yield line, f"{verb} --{'finish' if rebase.status == 'done' else 'continue'}"
+
+
+def _tree_status(project: Project, upstreams: tuple[UpstreamStatus, ...], tree: Path) -> Status:
     if not (tree / MANIFEST_NAME).exists():
         return _status(upstreams, tree, "absent", None, ())
     try:
@@ -130,5 +162,6 @@ def _status(
         digest=manifest.digest if manifest else None,
         patched=manifest.patched if manifest else None,
         reasons=reasons,
+        rebases=(),
         next_command="mxtree lint" if broken else commands[state],
     )

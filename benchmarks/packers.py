@@ -2,7 +2,7 @@
 """The MX packers on one GPU: checked byte for byte, then timed against their floor and their peers.
 
     python benchmarks/packers.py --device cuda --out docs/results/packers-h200.md
-    python benchmarks/packers.py --device cuda --sweep --out out/packers-sweep.md    every tile
+    python benchmarks/packers.py --device cuda --sweep --budget 60 --out out/packers-sweep.md
 
 The floor of a packer is the larger of its bytes over the copy bandwidth measured in the same run
 and its instructions over the issue rate; ratios are times over it. Nothing is timed unless every
@@ -47,16 +47,18 @@ from mxflux.mx import (
 )
 from mxflux.mx.codes import pack_codes
 from mxflux.mx.packers import reference_pack
-from mxflux.mx.triton_packers import TILES, pack, plan
+from mxflux.mx.triton_packers import TILES, Tile, pack, plan
 
 SHAPE = (32768, 3072)
 TARGETS = {"row": 1.4, "column": 2.0, "dual": 2.0, "peer": 3.0}
 TIMED = ("e2m1", "e2m3", "e4m3")
 KINDS = ("row", "column", "dual")
-SWEEP = (
-    (32, 64, 2), (32, 128, 4), (32, 256, 8), (64, 64, 4), (64, 128, 4), (64, 128, 8), (128, 64, 8),
-    (32, 128, 2), (128, 128, 8),
-)  # fmt: skip
+#: Tiles that --sweep tries, the likeliest first: BLOCK_M, BLOCK_N, warps.
+SWEEP: dict[str, tuple[Tile, ...]] = {
+    "row": ((8, 512, 4), (16, 256, 4), (4, 1024, 4), (4, 512, 4)),
+    "column": ((128, 64, 4), (64, 128, 4), (256, 64, 8), (128, 64, 8), (128, 128, 8)),
+    "dual": ((128, 64, 4), (128, 128, 8), (64, 128, 4), (128, 64, 8), (64, 64, 4)),
+}
 #: FP32 lanes of a Hopper SM; one instruction a lane a cycle.
 LANES = 128
 
@@ -125,31 +127,49 @@ def cases_for(everything: bool) -> list[tuple[str, QuantSpec, QuantSpec]]:
     return cases if everything else [c for c in cases if c[0].endswith(" floor")]
 
 
-def compile_ahead(job: tuple[tuple[int, ...], tuple[int, ...], torch.dtype, str, str, int]) -> None:
+#: Shape, strides, dtype, row and column spec texts, tile or None for the table's, capability.
+Job = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, str, str, "Tile | None", int]
+
+
+def compile_ahead(job: Job) -> None:
     """Compile one launch into Triton's cache, in a process of its own that touches no GPU."""
     from triton.backends.compiler import GPUTarget
 
     from mxflux.mx.compile_only import compiling_for
     from mxflux.mx.kernels.packers import mx_pack_kernel
 
-    shape, stride, dtype, row, col, capability = job
+    shape, stride, dtype, row, col, tiling, capability = job
     x = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
-    prepared = plan(x, torch.empty(2, dtype=torch.int64, device="meta"), row, col, backend="cuda")
+    # The timed launches have no random state, and a kernel is compiled for what it is given.
+    rng = None if tiling else torch.empty(2, dtype=torch.int64, device="meta")
+    prepared = plan(x, rng, row, col, "cuda", tiling)
     with compiling_for(GPUTarget("cuda", capability, 32)):
         mx_pack_kernel.warmup(*prepared.arguments, grid=(1,), **prepared.keywords)
 
 
-def warm_cache(matrices: dict[str, tuple[torch.Tensor, bool]]) -> None:
-    """Compile every kernel of the checks on all cores; the run itself then finds them cached."""
-    major, minor = torch.cuda.get_device_capability()
-    jobs = {
-        (tuple(x.shape), tuple(x.stride()), x.dtype, str(row), str(col), 10 * major + minor)
-        for x, everything in matrices.values()
-        for _, row, col in cases_for(everything)
-    }
+def compile_all(jobs: set[Job]) -> None:
+    """Compile on all cores; the run itself then finds the kernels cached."""
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(mp_context=context) as pool:
         list(pool.map(compile_ahead, jobs))
+
+
+def capability() -> int:
+    """90 for a Hopper."""
+    major, minor = torch.cuda.get_device_capability()
+    return 10 * major + minor
+
+
+def warm_cache(matrices: dict[str, tuple[torch.Tensor, bool]]) -> None:
+    """Compile every kernel of the checks."""
+    sm = capability()
+    compile_all(
+        {
+            (tuple(x.shape), tuple(x.stride()), x.dtype, str(row), str(col), None, sm)
+            for x, everything in matrices.values()
+            for _, row, col in cases_for(everything)
+        }
+    )
 
 
 def compare(label: str, x: torch.Tensor, row: QuantSpec, col: QuantSpec, rng: torch.Tensor) -> None:
@@ -271,11 +291,13 @@ class Row:
         return max(self.memory, self.issue or 0.0)
 
 
-def launch(x: torch.Tensor, kind: str, name: str) -> tuple[Callable[[], Any], Any, tuple[int, ...]]:
+def launch(
+    x: torch.Tensor, kind: str, name: str, tiling: Tile | None = None
+) -> tuple[Callable[[], Any], Any, Tile]:
     """A packer that fills kept buffers, its compiled kernel and its tile."""
     from mxflux.mx.kernels.packers import mx_pack_kernel
 
-    prepared = plan(x, None, *texts(kind, QuantSpec(name)))
+    prepared = plan(x, None, *texts(kind, QuantSpec(name)), tiling=tiling)
 
     def run() -> Any:
         return mx_pack_kernel[prepared.grid](*prepared.arguments, **prepared.keywords)
@@ -391,20 +413,59 @@ def peer_table(x: torch.Tensor, rows: list[Row]) -> list[str]:
     return lines
 
 
-def sweep_table(x: torch.Tensor) -> list[str]:
-    """Every tile of SWEEP for every timed packer; the table in the package is fixed from this."""
-    lines = ["| format | packs | tile, warps | us |", "|---|---|---|---:|"]
-    for name in TIMED:
+def sweep_order() -> Iterator[tuple[str, str, Tile]]:
+    """Kind, format and tile: the likeliest tile of every packer, then the next, and so on."""
+    for place in range(max(map(len, SWEEP.values()))):
         for kind in KINDS:
-            flags = kind != "column", kind != "row"
-            before = TILES["cuda"][flags]
-            for tile in SWEEP:
-                TILES["cuda"][flags] = tile
-                run, _, _ = launch(x, kind, name)
-                took = timing.device_time(run, repeats=10)
-                lines.append(f"| {name} | {kind} | {tile} | {took:.0f} |")
-            TILES["cuda"][flags] = before
-    return lines
+            for name in TIMED:
+                if place < len(SWEEP[kind]):
+                    yield kind, name, SWEEP[kind][place]
+
+
+def sweep(x: torch.Tensor, budget: float) -> tuple[dict[tuple[str, str], dict[Tile, float]], int]:
+    """(kind, format) -> tile -> microseconds, and how many were left when `budget` s were over."""
+    deadline = time.monotonic() + budget
+    found: dict[tuple[str, str], dict[Tile, float]] = {}
+    order, sm = list(sweep_order()), capability()
+    shape, stride = tuple(x.shape), tuple(x.stride())
+    compile_all(
+        {(shape, stride, x.dtype, *texts(k, QuantSpec(n)), tile, sm) for k, n, tile in order}
+    )
+    for done, (kind, name, tile) in enumerate(order):
+        if time.monotonic() > deadline:
+            return found, len(order) - done
+        run, _, _ = launch(x, kind, name, tile)
+        took = timing.device_time(run, repeats=10)
+        found.setdefault((kind, name), {})[tile] = took
+        print(f"{kind} {name} {tile}: {took:.0f} us", file=sys.stderr, flush=True)
+    return found, 0
+
+
+def sweep_table(x: torch.Tensor, bandwidth: float, budget: float) -> list[str]:
+    """Every tile of SWEEP that the budget allows, and the best; the package's table is set by hand.
+
+    The best tile of a kind is the one with the least sum over the formats.
+    """
+    found, left = sweep(x, budget)
+    lines = ["| packs | format | best tile, warps | us | byte floor | all, us |"]
+    lines += ["|---|---|---|---:|---:|---|"]
+    for (kind, name), times in found.items():
+        best = min(times, key=times.__getitem__)
+        floor = packer_bytes(kind, name) / bandwidth * 1e6
+        every = ", ".join(f"{tile} {took:.0f}" for tile, took in times.items())
+        lines.append(f"| {kind} | {name} | {best} | {times[best]:.0f} | {floor:.0f} | {every} |")
+    lines.append("")
+    for kind in KINDS:
+        per_format = [times for (k, _), times in found.items() if k == kind]
+        sums = {
+            tile: sum(times[tile] for times in per_format)
+            for tile in SWEEP[kind]
+            if per_format and all(tile in times for times in per_format)
+        }
+        if sums:
+            best = min(sums, key=sums.__getitem__)
+            lines.append(f"- {kind}: {best} is best in sum; the table has {TILES['cuda'][kind]}")
+    return [*lines, f"- {left} tiles not tried: the budget of {budget:.0f} s was over"]
 
 
 def machine(bandwidth: float) -> list[str]:
@@ -433,7 +494,7 @@ def report(options: argparse.Namespace) -> str:
     x = torch.randn(SHAPE, device="cuda").bfloat16()
     lines = ["# MX packers", "", *machine(bandwidth), ""]
     if options.sweep:
-        lines += ["## Tiles", "", *sweep_table(x), ""]
+        lines += ["## Tiles", "", *sweep_table(x, bandwidth, options.budget), ""]
     lines += ["## Equality with the reference", ""]
     lines += [f"- {c}" for c in checks] or ["- skipped (--skip-checks)"]
     rows = [measure(x, kind, name, bandwidth) for name in TIMED for kind in KINDS]
@@ -452,6 +513,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cuda"], required=True)
     parser.add_argument("--out", type=Path, required=True, help="Markdown file to write")
     parser.add_argument("--sweep", action="store_true", help="time every tile instead of the peers")
+    parser.add_argument("--budget", type=float, default=60, help="seconds that --sweep may take")
     parser.add_argument("--skip-checks", action="store_true", help="time without comparing bytes")
     options = parser.parse_args()
     if not torch.cuda.is_available():

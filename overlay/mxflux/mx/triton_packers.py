@@ -17,20 +17,35 @@ from mxflux.mx.spec import QuantSpec
 if TYPE_CHECKING:
     from mxflux.mx.packers import Packed
 
-#: Backend and (rows, columns) wanted -> BLOCK_M, BLOCK_N, warps. A thread owns whole blocks, so a
-#: tile holds at least 32 elements a thread: 64 x 128 for AMD's four warps of 64.
-TILES = {
-    "cuda": {(True, False): (32, 128, 4), (False, True): (32, 128, 4), (True, True): (32, 128, 4)},
-    "hip": {(True, False): (64, 128, 4), (False, True): (64, 128, 4), (True, True): (64, 128, 4)},
+Tile = tuple[int, int, int]
+
+#: Backend and kind of packing -> BLOCK_M, BLOCK_N, warps. Rows: wide, for long runs of codes and
+#: scales. Columns: 128 rows, so that a column's codes fill whole 32-byte sectors. A square needs
+#: its 32 rows in one tile.
+TILES: dict[str, dict[str, Tile]] = {
+    "cuda": {
+        "row": (8, 512, 4),
+        "row, square": (32, 128, 4),
+        "column": (128, 64, 4),
+        "dual": (128, 64, 4),
+    },
+    "hip": {
+        "row": (16, 512, 4),
+        "row, square": (32, 256, 4),
+        "column": (128, 64, 4),
+        "dual": (128, 64, 4),
+    },
 }
 _OFF = QuantSpec()
 
 
-def tile(row: bool, col: bool, backend: str | None = None) -> tuple[int, int, int]:
-    """BLOCK_M, BLOCK_N and warps for that kind of packing; backend: cuda, hip, or this torch's."""
+def tile(row: str, col: str, backend: str | None = None) -> Tile:
+    """BLOCK_M, BLOCK_N and warps for two spec texts; backend: cuda, hip, or this torch's."""
     if backend is None:
         backend = "cuda" if torch.version.hip is None else "hip"
-    return TILES[backend][row, col]
+    if col:
+        return TILES[backend]["dual" if row else "column"]
+    return TILES[backend]["row, square" if QuantSpec.parse(row).block_2d else "row"]
 
 
 def constants(row: str, col: str) -> dict[str, Any]:
@@ -74,7 +89,7 @@ class Geometry:
 
 @functools.lru_cache(maxsize=4096)
 def geometry(
-    m: int, n: int, strides: tuple[int, ...], row: str, col: str, tiling: tuple[int, int, int]
+    m: int, n: int, strides: tuple[int, ...], row: str, col: str, tiling: Tile
 ) -> Geometry:
     """Grid, constexpr arguments and buffer shapes for x (M, N); kept: a step repeats them."""
     block_m, block_n, warps = tiling
@@ -102,6 +117,13 @@ def _clear_guard(blobs: tuple[torch.Tensor, ...], rows: int, k: int, text: str) 
         blob.view(down, across, -1)[:, -A6W6_GUARD:] = 0
 
 
+def _units(data: torch.Tensor, text: str) -> torch.Tensor:
+    """The data of a blob as the units that the kernel writes: FP4 32 bits, else 64."""
+    if not text:
+        return data
+    return data.view(torch.int32 if QuantSpec.parse(text).format == "e2m1" else torch.int64)
+
+
 @dataclass(frozen=True)
 class Launch:
     """One launch of `mx_pack_kernel` and the buffers it fills."""
@@ -113,11 +135,16 @@ class Launch:
 
 
 def plan(
-    x: torch.Tensor, rng: torch.Tensor | None, row: str, col: str, backend: str | None = None
+    x: torch.Tensor,
+    rng: torch.Tensor | None,
+    row: str,
+    col: str,
+    backend: str | None = None,
+    tiling: Tile | None = None,
 ) -> Launch:
-    """What packing x (M, N) launches. backend: whose tiles, see `tile`. Works on meta tensors."""
+    """What packing x (M, N) launches; tiling: instead of `tile`'s. Works on meta tensors."""
     m, n = x.shape
-    fixed = geometry(m, n, x.stride(), row, col, tile(bool(row), bool(col), backend))
+    fixed = geometry(m, n, x.stride(), row, col, tiling or tile(row, col, backend))
     data, scale, data_t, scale_t = (
         torch.empty(shape, dtype=torch.uint8, device=x.device) for shape in fixed.shapes
     )
@@ -125,9 +152,9 @@ def plan(
     _clear_guard((data_t, scale_t), n, m, col)
     arguments = (
         x,
-        data.view(torch.int32) if row else data,  # codes are written as 32-bit words
+        _units(data, row),
         scale,
-        data_t.view(torch.int32) if col else data_t,
+        _units(data_t, col),
         scale_t,
         None if rng is None else rng.to(x.device),
         m,

@@ -21,7 +21,9 @@ from mxflux.mx import (
     quantize_rows,
     rng_state,
 )
-from mxflux.mx.triton_packers import constants, covered, pack, tile
+from mxflux.mx.kernels.packers import mx_pack_kernel
+from mxflux.mx.packers import reference_pack
+from mxflux.mx.triton_packers import constants, covered, pack, plan, tile
 
 RNG = rng_state(0x1234567890AB, (9 << 32) + 5)
 
@@ -69,6 +71,23 @@ def test_stochastic_rounding_draws_the_same_words(name: str) -> None:
     x = oracle.awkward(32, 64, seed=2)
     check(x, spec, None)
     check(x, None, spec)
+
+
+@pytest.mark.parametrize("hadamard", [16, 32])
+@pytest.mark.parametrize("name", ["e2m1", "e2m3"])
+def test_rotated_rows_cross_their_strips(name: str, hadamard: int) -> None:
+    check(oracle.awkward(32, 128, seed=14), QuantSpec(name, hadamard=hadamard), None)
+
+
+@pytest.mark.parametrize("tiling", [(4, 1024, 4), (16, 256, 4), (256, 32, 4), (64, 64, 2)], ids=str)
+def test_bytes_do_not_depend_on_the_tile(tiling: tuple[int, int, int]) -> None:
+    x = oracle.awkward(96, 288, seed=15)
+    for name in ("e2m1", "e2m3", "e4m3"):
+        row, col = str(QuantSpec(name)), str(QuantSpec(name)) if tiling[0] >= 32 else ""
+        launch = plan(x, None, row, col, tiling=tiling)
+        mx_pack_kernel[launch.grid](*launch.arguments, **launch.keywords)
+        for got, expected in zip(launch.buffers, reference_pack(x, None, row, col), strict=True):
+            assert got.equal(expected)
 
 
 def test_stochastic_rounding_of_rotated_rows() -> None:
@@ -143,11 +162,14 @@ def test_nothing_outside_the_blobs_is_written() -> None:
 
 
 def test_tables_cover_every_kind_and_the_padding() -> None:
+    plain, square = str(QuantSpec()), str(QuantSpec(block_2d=True))
     for backend, lanes in (("cuda", 32), ("hip", 64)):
-        for kind in ((True, False), (False, True), (True, True)):
+        for kind in ((plain, ""), ("", plain), (plain, plain), (square, "")):
             rows, cols, warps = tile(*kind, backend)
-            assert rows % 32 == cols % 32 == 0
-            assert rows * cols >= warps * lanes * 32
+            assert cols % 32 == 0
+            assert rows % 32 == 0 or kind == (plain, "")
+            # A thread's strip is 8 elements along a row, its block 32 along a column.
+            assert rows * cols >= warps * lanes * (32 if kind[1] else 8)
     assert covered(300, 160, str(QuantSpec("e2m3", layout="aiter_a6w6.v1"))) == (512, 256)
     assert covered(300, 160, str(QuantSpec("e2m1", layout="aiter_a4w4_b.v1"))) == (512, 256)
     assert covered(300, 160, str(QuantSpec())) == (300, 160)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: PLR1714, RUF005, SIM108 - Triton's language has no `in`, no unpacking into tuples, and
 # compiles both arms of a conditional expression
-"""Triton pieces of the packers, on tensors that hold one element of every block. fp32 throughout.
+"""Triton pieces of the packers, on tensors that hold one element of every strip. fp32 throughout.
 
-A block of 32 is a tuple of 32 tensors of one shape: what happens inside a block happens inside a
-thread, without shuffles or shared memory. Every function computes what its namesake in
-`mxflux.mx.reference`, `mxflux.mx.philox` or `mxflux.mx.hadamard` computes, bit for bit.
+A strip is a whole block of 32 or a quarter of one: a tuple of WIDTH tensors (rows, strips), WIDTH
+32 or 8, so that what happens inside a strip happens inside a thread. Four neighbouring strips make
+a block when WIDTH is 8. Every function computes what its namesake in `mxflux.mx.reference`,
+`mxflux.mx.philox` or `mxflux.mx.hadamard` computes, bit for bit.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def largest_code_of(name):
 
 @triton.constexpr_function
 def extra_of(name):
-    """Power of two folded into the scale so that FP6 rides in the FP8 converter."""
-    return {"e2m3": 6, "e3m2": 12}.get(name, 0)
+    """Power of two folded into the scale so that FP4 and FP6 ride in the FP8 converter."""
+    return {"e2m1": 6, "e2m3": 6, "e3m2": 12}.get(name, 0)
 
 
 @triton.constexpr_function
@@ -65,10 +66,10 @@ def power_of_two(exponent):
 
 
 @triton.jit
-def block_maximum(xs):
-    """fp32 bits (int32) of the largest magnitude of a block. NaN wins over everything."""
+def strip_maximum(xs, WIDTH: tl.constexpr):
+    """fp32 bits (int32) of the largest magnitude of a strip. NaN wins over everything."""
     m = tl.abs(xs[0])
-    for i in tl.static_range(1, 32):
+    for i in tl.static_range(1, WIDTH):
         m = tl.maximum(m, tl.abs(xs[i]), propagate_nan=tl.PropagateNan.ALL)
     return m.to(tl.int32, bitcast=True) & 0x7FFFFFFF
 
@@ -97,38 +98,58 @@ def scale_byte(b, FMT: tl.constexpr, MODE: tl.constexpr):
 
 @triton.jit
 def inverse_scale(s, EXTRA: tl.constexpr):
-    """2**(127 - s - EXTRA) as fp32, exact, subnormal where it must be; anything for s = 255."""
-    field = 254 - EXTRA - s
-    subnormal = 0x800000 >> tl.minimum(tl.maximum(1 - field, 0), 31)
-    return tl.where(field > 0, field << 23, subnormal).to(tl.float32, bitcast=True)
+    """2**(127 - s - EXTRA) as fp32, exact, subnormal where it must be; anything for s = 255.
+
+    s of a finite block is at most 253 (emax is 2 or more), so the first factor is normal.
+    """
+    return ((254 - s) << 23).to(tl.float32, bitcast=True) * power_of_two(-EXTRA)
 
 
 @triton.jit
-def raw_nibble(y):
-    """E2M1 magnitude code of y plus a constant (uint32, modulo 2**32); nearest even, saturated.
+def four_bytes(y0, y1, y2, y3, FMT: tl.constexpr):
+    """Four FP8 codes, E4M3 or for FMT e3m2 and e5m2 E5M2, in one uint32, first in the low byte."""
+    y = tl.join(tl.join(y0, y2), tl.join(y1, y3))
+    if FMT == "e3m2" or FMT == "e5m2":
+        f = y.to(tl.float8e5)
+    else:
+        f = y.to(tl.float8e4nv)
+    c = f.to(tl.uint8, bitcast=True).to(tl.uint32)
+    even, odd = tl.split(c)
+    c0, c2 = tl.split(even)
+    c1, c3 = tl.split(odd)
+    # In pairs: the converter has left each pair in 16 bits.
+    return (c0 | (c1 << 8)) | ((c2 | (c3 << 8)) << 16)
 
-    Adding 2**22 times the power of two below |y| (at least 1) leaves |y| in steps of that binade in
-    the low bits of the sum, rounded by the addition itself. The bits of the sum minus the bits of
-    the power are those steps plus a constant; twice its exponent counts the codes below.
+
+@triton.jit
+def _on_grid(y):
+    """y * 64 rounded to a multiple of half its binade (at least 1), nearest even, over 64.
+
+    Adding 2**22 times that binade leaves just those multiples representable; taking it away again
+    is exact. The sign is put back: it would be lost on what rounds to zero.
     """
-    a = tl.minimum(tl.abs(y), 6.0)
-    binade = tl.maximum(a, 1.0).to(tl.uint32, bitcast=True) & 0x7F800000
-    total = tl.fma(binade.to(tl.float32, bitcast=True), 4194304.0, a).to(tl.uint32, bitcast=True)
-    return total - binade + (binade >> 22)
+    bits = tl.maximum(tl.abs(y), 0.015625).to(tl.uint32, bitcast=True) & 0x7F800000
+    binade = bits.to(tl.float32, bitcast=True)
+    total = tl.fma(binade, 4194304.0, tl.abs(y))
+    r = tl.fma(binade, -4194304.0, total).to(tl.uint32, bitcast=True)
+    return (r | (y.to(tl.uint32, bitcast=True) & 0x80000000)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def eight_nibbles(ys, FIRST: tl.constexpr):
-    """E2M1 codes FIRST .. FIRST + 8 of a block, nearest even, in one uint32."""
-    w = raw_nibble(ys[FIRST])
+    """E2M1 codes FIRST .. FIRST + 8 of y * 64 in one uint32, nearest even, saturated.
+
+    On E2M1's grid and below 8 in magnitude, as the scale ensures, y is E4M3 exactly: the code's
+    three bits and, for what has rounded up to 8, a fourth sit above two zeros.
+    """
+    r = (_on_grid(ys[FIRST]),)
     for j in tl.static_range(1, 8):
-        w += raw_nibble(ys[FIRST + j]) << (4 * j)
-    # raw_nibble's constant, (22 << 23) + 254, at each of the 8 places, modulo 2**32.
-    w -= 0xA9EEEEDE
-    for j in tl.static_range(8):
-        sign = ys[FIRST + j].to(tl.uint32, bitcast=True) & 0x80000000
-        w |= sign >> (28 - 4 * j)
-    return w
+        r = r + (_on_grid(ys[FIRST + j]),)
+    even = four_bytes(r[0], r[2], r[4], r[6], "e2m1")
+    odd = four_bytes(r[1], r[3], r[5], r[7], "e2m1")
+    m = ((even >> 2) & 0x0F0F0F0F) | ((odd << 2) & 0xF0F0F0F0)
+    m -= (m & 0x88888888) >> 3
+    return m | ((even >> 4) & 0x08080808) | (odd & 0x80808080)
 
 
 @triton.jit
@@ -138,24 +159,20 @@ def quad(y0, y1, y2, y3, FMT: tl.constexpr):
     E2M3(x) is E4M3(x * 2**-6) and E3M2(x) is E5M2(x * 2**-12) without the upper exponent bits.
     """
     LIMIT: tl.constexpr = largest_of(FMT) * power_of_two(-extra_of(FMT))
-    y = tl.clamp(tl.join(tl.join(y0, y2), tl.join(y1, y3)), -LIMIT, LIMIT)
-    if FMT == "e2m3" or FMT == "e4m3":
-        f = y.to(tl.float8e4nv)
-    else:
-        f = y.to(tl.float8e5)
-    c = f.to(tl.uint8, bitcast=True).to(tl.uint32)
-    even, odd = tl.split(c)
-    c0, c2 = tl.split(even)
-    c1, c3 = tl.split(odd)
-    return c0 | (c1 << 8) | (c2 << 16) | (c3 << 24)
+    y0, y1 = tl.clamp(y0, -LIMIT, LIMIT), tl.clamp(y1, -LIMIT, LIMIT)
+    y2, y3 = tl.clamp(y2, -LIMIT, LIMIT), tl.clamp(y3, -LIMIT, LIMIT)
+    return four_bytes(y0, y1, y2, y3, FMT)
 
 
 @triton.jit
 def six_bits(q):
-    """Four FP8 bytes -> their four FP6 codes in 24 bits, first in the low bits."""
+    """Four FP8 bytes -> their four FP6 codes in 24 bits, first in the low bits.
+
+    Moving a field down subtracts a multiple of it: multiply-adds, which have a pipe of their own.
+    """
     six = (q & 0x1F1F1F1F) | ((q >> 2) & 0x20202020)
-    pairs = (six & 0x003F003F) | ((six & 0x3F003F00) >> 2)
-    return (pairs & 0xFFF) | ((pairs >> 4) & 0xFFF000)
+    pairs = six - tl.mul((six & 0x3F003F00) >> 2, 3, sanitize_overflow=False)
+    return pairs - tl.mul(pairs >> 16, 61440, sanitize_overflow=False)
 
 
 @triton.jit
@@ -206,18 +223,18 @@ def random_words(rng_ptr, index, STREAM: tl.constexpr):
 
 
 @triton.jit
-def scaled_block(xs, factor):
+def scaled(xs, factor, WIDTH: tl.constexpr):
     """Every element times `factor`."""
     ys = (xs[0] * factor,)
-    for i in tl.static_range(1, 32):
+    for i in tl.static_range(1, WIDTH):
         ys = ys + (xs[i] * factor,)
     return ys
 
 
 @triton.jit
-def _butterfly(xs, DISTANCE: tl.constexpr):
+def _butterfly(xs, DISTANCE: tl.constexpr, WIDTH: tl.constexpr):
     ys = (xs[0] + xs[DISTANCE],)
-    for i in tl.static_range(1, 32):
+    for i in tl.static_range(1, WIDTH):
         if (i // DISTANCE) % 2 == 0:
             ys = ys + (xs[i] + xs[i + DISTANCE],)
         else:
@@ -226,13 +243,36 @@ def _butterfly(xs, DISTANCE: tl.constexpr):
 
 
 @triton.jit
-def rotate(xs, POINTS: tl.constexpr):
-    """A block rotated in groups of POINTS, same order of operations as the reference."""
-    ys = scaled_block(xs, 1.0 / POINTS)
-    ys = _butterfly(ys, 1)
-    ys = _butterfly(ys, 2)
-    ys = _butterfly(ys, 4)
-    ys = _butterfly(ys, 8)
-    if POINTS == 32:
-        ys = _butterfly(ys, 16)
-    return scaled_block(ys, POINTS**0.5)
+def _across(x, STRIPS: tl.constexpr, A: tl.constexpr, S: tl.constexpr):
+    """One element of a butterfly between strips STRIPS apart. x: (A, S)."""
+    mine = tl.reshape(x, [A, S // 4, 4])
+    place = tl.arange(0, 4)[None, None, :]
+    other = tl.gather(mine, tl.broadcast_to(place ^ STRIPS, [A, S // 4, 4]), 2)
+    y = tl.where((place & STRIPS) == 0, mine + other, other - mine)
+    return tl.reshape(y, [A, S])
+
+
+@triton.jit
+def _butterfly_across(xs, STRIPS: tl.constexpr, A: tl.constexpr, S: tl.constexpr):
+    ys = (_across(xs[0], STRIPS, A, S),)
+    for i in tl.static_range(1, 8):
+        ys = ys + (_across(xs[i], STRIPS, A, S),)
+    return ys
+
+
+@triton.jit
+def rotate(xs, POINTS: tl.constexpr, WIDTH: tl.constexpr, A: tl.constexpr, S: tl.constexpr):
+    """Strips (A, S) rotated in groups of POINTS, same order of operations as the reference."""
+    ys = scaled(xs, 1.0 / POINTS, WIDTH)
+    ys = _butterfly(ys, 1, WIDTH)
+    ys = _butterfly(ys, 2, WIDTH)
+    ys = _butterfly(ys, 4, WIDTH)
+    if WIDTH == 8:
+        ys = _butterfly_across(ys, 1, A, S)
+        if POINTS == 32:
+            ys = _butterfly_across(ys, 2, A, S)
+    else:
+        ys = _butterfly(ys, 8, WIDTH)
+        if POINTS == 32:
+            ys = _butterfly(ys, 16, WIDTH)
+    return scaled(ys, POINTS**0.5, WIDTH)

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: PLR1714, RUF005, PLR0915 - Triton's language has no `in`, no unpacking into tuples, and
-# a kernel is one function
+# ruff: noqa: PLR1714, RUF005, RET505 - Triton's language has no `in`, no unpacking into tuples, and
+# compiles what follows a return
 """Triton packers: one program packs a tile of x along its rows, its columns, or both.
 
-One thread owns whole blocks. Along rows it loads 4 x 8 neighbours; along columns, one value of each
-of 32 rows, neighbouring threads taking neighbouring columns. So nothing is shuffled or staged: the
-column pass reads the tile a second time, from the L1 that the row pass has filled.
+Along rows four neighbouring threads share a block, 8 elements each: a warp reads and writes one
+contiguous run, and the maximum takes two shuffles. Along columns a thread owns whole blocks, one
+value of each of 32 rows, neighbouring threads taking neighbouring columns; the codes then cross
+shared memory once, so that the blocks of a column, neighbours in the blob, are written together.
+The column pass of a tile packed both ways reads it from the L1 that the row pass has filled.
 
-    E2M1   32 codes -> 4 words             one 16-byte store a block
-    E2M3   32 codes -> 6 words             three 8-byte stores (A6W6: one of 16, one of 8)
-    E4M3   32 codes -> 8 words             two 16-byte stores
+Codes are written in units, four slots a block, one a thread along rows:
+
+    E2M1   32 codes -> 4 words of 32 bits
+    E2M3   32 codes -> 3 words of 64 bits and an empty slot
+    E4M3   32 codes -> 4 words of 64 bits
 """
 
 from __future__ import annotations
@@ -19,7 +23,6 @@ import triton.language as tl
 
 from mxflux.mx.kernels.elements import (
     bits_of,
-    block_maximum,
     eight_nibbles,
     extra_of,
     inverse_scale,
@@ -27,9 +30,10 @@ from mxflux.mx.kernels.elements import (
     random_words,
     rotate,
     scale_byte,
-    scaled_block,
+    scaled,
     six_bits,
     stochastic_code,
+    strip_maximum,
 )
 
 
@@ -55,8 +59,20 @@ def _scale_at(r, g, K, LAYOUT: tl.constexpr):
 
 
 @triton.jit
+def _unit_at(r, g, t, K, FMT: tl.constexpr, LAYOUT: tl.constexpr):
+    """Index of unit t of block g of row r; K is the stored length."""
+    if LAYOUT == "aiter_a6w6.v1":
+        tile = ((r // 256) * (K // 128 + 2) + g // 4) * 3072
+        number = r % 256 // 16 * 64 + g % 4 * 16 + r % 16
+        return tile + tl.where(t < 2, number * 2 + t, 2048 + number)
+    if LAYOUT == "aiter_a4w4_b.v1":
+        return ((((r // 16) * (K // 64) + g // 2) * 2 + g % 2) * 16 + r % 16) * 4 + t
+    return (r * (K // 32) + g) * (3 if bits_of(FMT) == 6 else 4) + t
+
+
+@triton.jit
 def _four_codes(ys, rng_ptr, index, FIRST: tl.constexpr, FMT: tl.constexpr, STREAM: tl.constexpr):
-    """Codes FIRST .. FIRST + 4 of a block, stochastic; index: Philox counter of the block."""
+    """Codes FIRST .. FIRST + 4 of a strip, stochastic; index: Philox counter of the strip."""
     r0, r1, r2, r3 = random_words(rng_ptr, index + FIRST // 4, STREAM)
     SHIFT: tl.constexpr = bits_of(FMT)
     low = stochastic_code(ys[FIRST], r0, FMT) | (stochastic_code(ys[FIRST + 1], r1, FMT) << SHIFT)
@@ -67,127 +83,157 @@ def _four_codes(ys, rng_ptr, index, FIRST: tl.constexpr, FMT: tl.constexpr, STRE
 
 
 @triton.jit
-def _nibble_words(ys, rng_ptr, index, STOCHASTIC: tl.constexpr, STREAM: tl.constexpr):
-    """A block of E2M1 codes as four words (uint32)."""
+def _words(
+    ys,
+    rng_ptr,
+    index,
+    keep,
+    FMT: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    STREAM: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Codes of a strip in words (uint32): 8 codes of 4 bits, or 4 of 6 or 8 bits, each; 0 where
+    not `keep`.
+    """
+    CODES: tl.constexpr = 8 if FMT == "e2m1" else 4
     ws = ()
-    for i in tl.static_range(4):
+    for i in tl.static_range(WIDTH // CODES):
         if STOCHASTIC:
-            low = _four_codes(ys, rng_ptr, index, 8 * i, "e2m1", STREAM)
-            w = low | (_four_codes(ys, rng_ptr, index, 8 * i + 4, "e2m1", STREAM) << 16)
-        else:
+            w = _four_codes(ys, rng_ptr, index, CODES * i, FMT, STREAM)
+            if FMT == "e2m1":
+                w = w | (_four_codes(ys, rng_ptr, index, CODES * i + 4, FMT, STREAM) << 16)
+        elif FMT == "e2m1":
             w = eight_nibbles(ys, 8 * i)
-        ws = ws + (w,)
+        else:
+            w = quad(ys[4 * i], ys[4 * i + 1], ys[4 * i + 2], ys[4 * i + 3], FMT)
+            if bits_of(FMT) == 6:
+                w = six_bits(w)
+        # A bad block's scaled elements may be anything.
+        ws = ws + (tl.where(keep, w, 0),)
     return ws
 
 
 @triton.jit
-def _quads(ys, rng_ptr, index, FMT: tl.constexpr, STOCHASTIC: tl.constexpr, STREAM: tl.constexpr):
-    """A block of FP6 or FP8 codes as eight words (uint32) of four codes: 24 or 32 bits each."""
-    qs = ()
-    for i in tl.static_range(8):
-        if STOCHASTIC:
-            q = _four_codes(ys, rng_ptr, index, 4 * i, FMT, STREAM)
-        else:
-            q = quad(ys[4 * i], ys[4 * i + 1], ys[4 * i + 2], ys[4 * i + 3], FMT)
-            if FMT == "e2m3" or FMT == "e3m2":
-                q = six_bits(q)
-        qs = qs + (q,)
-    return qs
+def _four(w0, w1, w2, w3, A: tl.constexpr, B: tl.constexpr):
+    """Four tensors (A, B), next to each other: (A, B, 4)."""
+    return tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [A, B, 4])
 
 
 @triton.jit
-def _store2(ptr, at, w0, w1, keep, mask):
-    pair = tl.where(keep[:, :, None], tl.join(w0, w1), 0)
-    tl.store(ptr + (at[:, :, None] + tl.arange(0, 2)[None, None, :]), pair, mask=mask[:, :, None])
+def _double(low, high):
+    """Two words as one of 64 bits."""
+    return low.to(tl.uint64) | (high.to(tl.uint64) << 32)
 
 
 @triton.jit
-def _store4(ptr, at, w0, w1, w2, w3, keep, mask, A: tl.constexpr, B: tl.constexpr):
-    four = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [A, B, 4])
-    four = tl.where(keep[:, :, None], four, 0)
-    tl.store(ptr + (at[:, :, None] + tl.arange(0, 4)[None, None, :]), four, mask=mask[:, :, None])
+def _sixteen(q0, q1, q2, q3):
+    """16 FP6 codes, 24 bits a word, as three words (uint32)."""
+    w0 = q0 | (q1 << 24)
+    w1 = (q1 >> 8) | (q2 << 16)
+    w2 = (q2 >> 16) | (q3 << 8)
+    return w0, w1, w2
 
 
 @triton.jit
-def _pack_block(
-    xs,
+def _block_units(ws, FMT: tl.constexpr, A: tl.constexpr, B: tl.constexpr):
+    """The words of whole blocks (A, B) as their units (A, B, 4)."""
+    if FMT == "e2m1":
+        return _four(ws[0], ws[1], ws[2], ws[3], A, B)
+    elif bits_of(FMT) == 6:
+        w0, w1, w2 = _sixteen(ws[0], ws[1], ws[2], ws[3])
+        w3, w4, w5 = _sixteen(ws[4], ws[5], ws[6], ws[7])
+        u2 = _double(w4, w5)
+        return _four(_double(w0, w1), _double(w2, w3), u2, u2, A, B)
+    else:
+        u0, u1 = _double(ws[0], ws[1]), _double(ws[2], ws[3])
+        return _four(u0, u1, _double(ws[4], ws[5]), _double(ws[6], ws[7]), A, B)
+
+
+@triton.jit
+def _strip_units(ws, FMT: tl.constexpr, A: tl.constexpr, S: tl.constexpr):
+    """The words of quarter blocks (A, S) as their units (A, S)."""
+    if FMT == "e2m1":
+        return ws[0]
+    elif bits_of(FMT) == 6:
+        # Strips of 48 bits, h0 h1 h2; strip t of a block writes bits 64 t .. 64 t + 64: its own
+        # from h_t on, then those of the next.
+        low = tl.reshape(ws[0] | (ws[1] << 24), [A, S // 4, 4])
+        high = tl.reshape(ws[1] >> 8, [A, S // 4, 4])
+        t = tl.arange(0, 4)[None, None, :]
+        after = tl.broadcast_to(tl.minimum(t + 1, 3), [A, S // 4, 4])
+        next_low, next_high = tl.gather(low, after, 2), tl.gather(high, after, 2)
+        h1_h2, h2_n0 = (low >> 16) | (high << 16), high | (next_low << 16)
+        n1_n2 = (next_low >> 16) | (next_high << 16)
+        first = tl.where(t == 0, low, tl.where(t == 1, h1_h2, h2_n0))
+        second = tl.where(t == 0, h2_n0, tl.where(t == 1, next_low, n1_n2))
+        return tl.reshape(_double(first, second), [A, S])
+    else:
+        return _double(ws[0], ws[1])
+
+
+@triton.jit
+def _store_units(
     data_ptr,
+    units,
+    r,
+    u,
+    rows,
+    K,
+    FMT: tl.constexpr,
+    LAYOUT: tl.constexpr,
+    EVEN: tl.constexpr,
+    SPREAD: tl.constexpr,
+):
+    """Write units (rows r (R, 1), unit slots u (1, U) along K; both int64) of a blob.
+
+    SPREAD: neighbouring threads hold neighbouring units already; do not regroup them.
+    """
+    SIX: tl.constexpr = bits_of(FMT) == 6
+    if SIX or LAYOUT == "aiter_a4w4_b.v1":
+        at = _unit_at(r, u // 4, u % 4, K, FMT, LAYOUT)
+    else:
+        at = r * (K // 8) + u
+    if SPREAD:
+        at = tl.max_contiguous(at, [1, 1])
+    data_rows = tl.cdiv(rows, 256) * 256 if LAYOUT == "aiter_a6w6.v1" else rows
+    mask = (r < data_rows) & (u < K // 8)
+    if SIX:
+        mask = (u % 4 < 3) & (EVEN or mask)
+    if EVEN and not SIX:
+        tl.store(data_ptr + at, units)
+    else:
+        tl.store(data_ptr + at, units, mask=mask)
+
+
+@triton.jit
+def _store_scales(
     scale_ptr,
-    rng_ptr,
+    s,
     r,
     g,
+    once,
     rows,
-    K_logical,
-    FMT: tl.constexpr,
-    MODE: tl.constexpr,
-    HADAMARD: tl.constexpr,
-    STOCHASTIC: tl.constexpr,
+    K,
     LAYOUT: tl.constexpr,
-    STREAM: tl.constexpr,
-    SQUARE: tl.constexpr,
-    A: tl.constexpr,
-    B: tl.constexpr,
+    EVEN: tl.constexpr,
+    SPREAD: tl.constexpr,
 ):
-    """Pack block g of row r (both (A, B), int64) of a blob (rows, K_logical) from its 32 elements.
-
-    SQUARE: axis of r along which 32 neighbours share their scale, or -1. Elements outside the blob
-    must be 0. Writes 32-bit words and scale bytes.
-    """
-    K = _stored_k(K_logical, LAYOUT)
-    if HADAMARD:
-        xs = rotate(xs, HADAMARD)
-    b = block_maximum(xs)
-    if SQUARE == 0:
-        top = tl.max(tl.reshape(b, [A // 32, 32, B]), axis=1)
-        b = tl.reshape(tl.broadcast_to(top[:, None, :], [A // 32, 32, B]), [A, B])
-    elif SQUARE == 1:
-        top = tl.max(tl.reshape(b, [A, B // 32, 32]), axis=2)
-        b = tl.reshape(tl.broadcast_to(top[:, :, None], [A, B // 32, 32]), [A, B])
-    s = scale_byte(b, FMT, MODE)
-    ys = scaled_block(xs, inverse_scale(s, 0 if STOCHASTIC else extra_of(FMT)))
-    # A bad block's codes are zeroed below, as words: its scaled elements may be anything.
-    keep = s != 255
-    groups = K // 32
-    data_rows = tl.cdiv(rows, 256) * 256 if LAYOUT == "aiter_a6w6.v1" else rows
-    mask = (r < data_rows) & (g < groups)
-    block = r * groups + g
-    if FMT == "e2m1":
-        w = _nibble_words(ys, rng_ptr, block * 8, STOCHASTIC, STREAM)
-        at = block * 4
-        if LAYOUT == "aiter_a4w4_b.v1":
-            at = ((((r // 16) * (groups // 2) + g // 2) * 2 + g % 2) * 16 + r % 16) * 4
-        _store4(data_ptr, at, w[0], w[1], w[2], w[3], keep, mask, A, B)
-    elif FMT == "e2m3" or FMT == "e3m2":
-        q = _quads(ys, rng_ptr, block * 8, FMT, STOCHASTIC, STREAM)
-        w0 = q[0] | (q[1] << 24)
-        w1 = (q[1] >> 8) | (q[2] << 16)
-        w2 = (q[2] >> 16) | (q[3] << 8)
-        w3 = q[4] | (q[5] << 24)
-        w4 = (q[5] >> 8) | (q[6] << 16)
-        w5 = (q[6] >> 16) | (q[7] << 8)
-        if LAYOUT == "aiter_a6w6.v1":
-            tile = ((r // 256) * (groups // 4 + 2) + g // 4) * 6144
-            number = r % 256 // 16 * 64 + g % 4 * 16 + r % 16
-            _store4(data_ptr, tile + number * 4, w0, w1, w2, w3, keep, mask, A, B)
-            _store2(data_ptr, tile + 4096 + number * 2, w4, w5, keep, mask)
-        else:
-            at = block * 6
-            _store2(data_ptr, at, w0, w1, keep, mask)
-            _store2(data_ptr, at + 2, w2, w3, keep, mask)
-            _store2(data_ptr, at + 4, w4, w5, keep, mask)
-    else:
-        q = _quads(ys, rng_ptr, block * 8, FMT, STOCHASTIC, STREAM)
-        at = block * 8
-        _store4(data_ptr, at, q[0], q[1], q[2], q[3], keep, mask, A, B)
-        _store4(data_ptr, at + 4, q[4], q[5], q[6], q[7], keep, mask, A, B)
+    """Write scale bytes s of blocks g (1, G) of rows r (R, 1), both int64, where `once` says."""
     scale_rows = rows if LAYOUT == "plain.v1" else tl.cdiv(rows, 256) * 256
     scale_groups = (
         tl.cdiv(K, 256) * 8
         if LAYOUT == "aiter_a4w4_a.v1" or LAYOUT == "aiter_a4w4_b.v1"
-        else groups
+        else K // 32
     )
-    mask = (r < scale_rows) & (g < scale_groups)
-    tl.store(scale_ptr + _scale_at(r, g, K, LAYOUT), s.to(tl.uint8), mask=mask)
+    at = _scale_at(r, g, K, LAYOUT)
+    if SPREAD:
+        at = tl.max_contiguous(at, [1, 1])
+    if EVEN:
+        tl.store(scale_ptr + at, s.to(tl.uint8), mask=once)
+    else:
+        mask = once & (r < scale_rows) & (g < scale_groups)
+        tl.store(scale_ptr + at, s.to(tl.uint8), mask=mask)
 
 
 @triton.jit
@@ -217,52 +263,106 @@ def _offset(index, stride, WIDE: tl.constexpr):
 
 
 @triton.jit
-def _row_blocks(
+def _pack_rows(
     tile_ptr,
+    data_ptr,
+    scale_ptr,
+    rng_ptr,
     m,
     n,
     M,
     N,
     stride_m,
     stride_n,
+    FMT: tl.constexpr,
+    MODE: tl.constexpr,
+    HADAMARD: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    BLOCK_2D: tl.constexpr,
+    LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
     WIDE: tl.constexpr,
     A: tl.constexpr,
-    B: tl.constexpr,
+    N_TILE: tl.constexpr,
 ):
-    """Blocks of rows m .. m + A, columns n .. n + 32 * B, as 32 tensors (A, B) fp32."""
-    r = tl.arange(0, A)[:, None, None]
-    xs = ()
-    for i in tl.static_range(4):
-        c = (tl.arange(0, B) * 32)[None, :, None] + (8 * i + tl.arange(0, 8))[None, None, :]
-        at = tile_ptr + _offset(r, stride_m, WIDE) + _offset(c, stride_n, WIDE)
-        xs = xs + _eight(_load(at, (r < M - m) & (c < N - n), EVEN), A, B)
-    return xs
+    """Pack rows m .. m + A, columns n .. n + N_TILE into the row blob (M, N)."""
+    S: tl.constexpr = N_TILE // 8
+    B: tl.constexpr = N_TILE // 32
+    r = tl.arange(0, A)[:, None]
+    c = tl.arange(0, N_TILE)[None, :]
+    at = tile_ptr + _offset(r, stride_m, WIDE) + _offset(c, stride_n, WIDE)
+    xs = _eight(_load(at, (r < M - m) & (c < N - n), EVEN), A, S)
+    if HADAMARD:
+        xs = rotate(xs, HADAMARD, 8, A, S)
+    b = tl.max(tl.reshape(strip_maximum(xs, 8), [A, B, 4]), axis=2)
+    if BLOCK_2D:
+        top = tl.max(tl.reshape(b, [A // 32, 32, B]), axis=1)
+        b = tl.reshape(tl.broadcast_to(top[:, None, :], [A // 32, 32, B]), [A, B])
+    s = scale_byte(b, FMT, MODE)
+    each = tl.reshape(tl.broadcast_to(s[:, :, None], [A, B, 4]), [A, S])
+    EXTRA: tl.constexpr = 0 if STOCHASTIC else extra_of(FMT)
+    ys = scaled(xs, inverse_scale(each, EXTRA), 8)
+    K = _stored_k(N, LAYOUT)
+    r = (m + tl.arange(0, A)).to(tl.int64)[:, None]
+    strip = (n // 8 + tl.arange(0, S)).to(tl.int64)[None, :]
+    index = (r * (K // 8) + strip) * 2
+    ws = _words(ys, rng_ptr, index, each != 255, FMT, STOCHASTIC, 0, 8)
+    units = _strip_units(ws, FMT, A, S)
+    _store_units(data_ptr, units, r, strip, M, K, FMT, LAYOUT, EVEN, True)
+    once = strip % 4 == 0
+    _store_scales(scale_ptr, each, r, strip // 4, once, M, K, LAYOUT, EVEN, True)
 
 
 @triton.jit
-def _column_blocks(
+def _pack_columns(
     tile_ptr,
+    data_ptr,
+    scale_ptr,
+    rng_ptr,
     m,
     n,
     M,
     N,
     stride_m,
     stride_n,
+    FMT: tl.constexpr,
+    MODE: tl.constexpr,
+    HADAMARD: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    BLOCK_2D: tl.constexpr,
+    LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
     WIDE: tl.constexpr,
-    A: tl.constexpr,
-    B: tl.constexpr,
+    C: tl.constexpr,
+    D: tl.constexpr,
 ):
-    """Blocks of columns n .. n + B, rows m .. m + 32 * A, as 32 tensors (A, B) fp32."""
-    c = tl.arange(0, B)[None, :]
-    r = (tl.arange(0, A) * 32)[:, None]
+    """Pack rows m .. m + 32 * C, columns n .. n + D into the column blob (N, M)."""
+    c = tl.arange(0, D)[None, :]
+    r = (tl.arange(0, C) * 32)[:, None]
     lane = _offset(r, stride_m, WIDE) + _offset(c, stride_n, WIDE)
     xs = ()
     for i in tl.static_range(32):
         at = tile_ptr + tl.cast(i, tl.int64) * stride_m + lane
         xs = xs + (_load(at, (r + i < M - m) & (c < N - n), EVEN),)
-    return xs
+    if HADAMARD:
+        xs = rotate(xs, HADAMARD, 32, C, D)
+    b = strip_maximum(xs, 32)
+    if BLOCK_2D:
+        top = tl.max(tl.reshape(b, [C, D // 32, 32]), axis=2)
+        b = tl.reshape(tl.broadcast_to(top[:, :, None], [C, D // 32, 32]), [C, D])
+    s = scale_byte(b, FMT, MODE)
+    EXTRA: tl.constexpr = 0 if STOCHASTIC else extra_of(FMT)
+    ys = scaled(xs, inverse_scale(s, EXTRA), 32)
+    K = _stored_k(M, LAYOUT)
+    r = (n + tl.arange(0, D)).to(tl.int64)
+    g = (m // 32 + tl.arange(0, C)).to(tl.int64)
+    index = (r[None, :] * (K // 32) + g[:, None]) * 8
+    ws = _words(ys, rng_ptr, index, s != 255, FMT, STOCHASTIC, 1, 32)
+    units = _block_units(ws, FMT, C, D)
+    units = tl.reshape(tl.permute(units, (1, 0, 2)), [D, C * 4])
+    u = (m // 8 + tl.arange(0, C * 4)).to(tl.int64)[None, :]
+    _store_units(data_ptr, units, r[:, None], u, N, K, FMT, LAYOUT, EVEN, False)
+    _store_scales(scale_ptr, tl.trans(s), r[:, None], g[None, :], True, N, K, LAYOUT, EVEN, False)
 
 
 @triton.jit
@@ -308,52 +408,48 @@ def mx_pack_kernel(
     n = pid % tiles_n * BLOCK_N
     tile_ptr = x_ptr + m.to(tl.int64) * stride_m + n.to(tl.int64) * stride_n
     if ROW:
-        A: tl.constexpr = BLOCK_M
-        B: tl.constexpr = BLOCK_N // 32
-        xs = _row_blocks(tile_ptr, m, n, M, N, stride_m, stride_n, EVEN, WIDE, A, B)
-        r = (m + tl.arange(0, A)).to(tl.int64)[:, None] + tl.zeros([1, B], tl.int64)
-        g = (n // 32 + tl.arange(0, B)).to(tl.int64)[None, :] + tl.zeros([A, 1], tl.int64)
-        _pack_block(
-            xs,
+        _pack_rows(
+            tile_ptr,
             row_data_ptr,
             row_scale_ptr,
             rng_ptr,
-            r,
-            g,
+            m,
+            n,
             M,
             N,
+            stride_m,
+            stride_n,
             ROW_FMT,
             ROW_MODE,
             ROW_HADAMARD,
             ROW_STOCHASTIC,
+            ROW_BLOCK_2D,
             ROW_LAYOUT,
-            0,
-            0 if ROW_BLOCK_2D else -1,
-            A,
-            B,
+            EVEN,
+            WIDE,
+            BLOCK_M,
+            BLOCK_N,
         )
     if COL:
-        C: tl.constexpr = BLOCK_M // 32
-        D: tl.constexpr = BLOCK_N
-        xs = _column_blocks(tile_ptr, m, n, M, N, stride_m, stride_n, EVEN, WIDE, C, D)
-        r = (n + tl.arange(0, D)).to(tl.int64)[None, :] + tl.zeros([C, 1], tl.int64)
-        g = (m // 32 + tl.arange(0, C)).to(tl.int64)[:, None] + tl.zeros([1, D], tl.int64)
-        _pack_block(
-            xs,
+        _pack_columns(
+            tile_ptr,
             col_data_ptr,
             col_scale_ptr,
             rng_ptr,
-            r,
-            g,
-            N,
+            m,
+            n,
             M,
+            N,
+            stride_m,
+            stride_n,
             COL_FMT,
             COL_MODE,
             COL_HADAMARD,
             COL_STOCHASTIC,
+            COL_BLOCK_2D,
             COL_LAYOUT,
-            1,
-            1 if COL_BLOCK_2D else -1,
-            C,
-            D,
+            EVEN,
+            WIDE,
+            BLOCK_M // 32,
+            BLOCK_N,
         )

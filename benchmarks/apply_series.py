@@ -218,13 +218,15 @@ def _median(row: Row) -> float:
 
 
 def _table(rows: list[Row], options: argparse.Namespace, size: int) -> str:
-    reference = _median(rows[0])
-    lines = ["| what | median s | min s | max s | ratio |", "|---|---|---|---|---|"]
+    reference = rows[0]
+    lines = [
+        "| what | median s | min s | max s | ratio of medians | of minima |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         median, low, high = _median(row), min(row.seconds), max(row.seconds)
-        lines.append(
-            f"| {row.name} | {median:.2f} | {low:.2f} | {high:.2f} | {median / reference:.2f} |"
-        )
+        ratios = f"{median / _median(reference):.2f} | {low / min(reference.seconds):.2f}"
+        lines.append(f"| {row.name} | {median:.2f} | {low:.2f} | {high:.2f} | {ratios} |")
     python = sys.version.split()[0]
     machine = f"{os.cpu_count()} cores, Python {python}, {git('--version').decode().strip()}"
     command = f"python benchmarks/apply_series.py --patches {options.patches}"

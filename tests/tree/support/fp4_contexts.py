@@ -40,7 +40,7 @@ def fake_te() -> ModuleType:
     te.__file__ = "/fake/transformer_engine/__init__.py"
     te.common = SimpleNamespace(
         recipe=SimpleNamespace(
-            NVFP4BlockScaling=lambda fp8_dpa: f"nvfp4 fp8_dpa={fp8_dpa}",
+            NVFP4BlockScaling=lambda fp8_dpa=False: f"nvfp4 fp8_dpa={fp8_dpa}",
             MXFP4BlockScaling=lambda: "mxfp4",
         )
     )
@@ -67,6 +67,7 @@ def import_fp4_utils(te: ModuleType) -> Any:
     builtins.__import__ = import_for
     try:
         from megatron.core import fp4_utils
+        from megatron.core.models.gpt import gpt_layer_specs  # noqa: F401  all that blocks need
     finally:
         builtins.__import__ = real_import
     sys.modules["transformer_engine"] = te

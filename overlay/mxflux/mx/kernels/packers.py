@@ -183,19 +183,13 @@ def _store_units(
     FMT: tl.constexpr,
     LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
-    SPREAD: tl.constexpr,
 ):
-    """Write units (rows r (R, 1), unit slots u (1, U) along K; both int64) of a blob.
-
-    SPREAD: neighbouring threads hold neighbouring units already; do not regroup them.
-    """
+    """Write units (rows r (R, 1), unit slots u (1, U) along K; both int64) of a blob."""
     SIX: tl.constexpr = bits_of(FMT) == 6
     if SIX or LAYOUT == "aiter_a4w4_b.v1":
         at = _unit_at(r, u // 4, u % 4, K, FMT, LAYOUT)
     else:
         at = r * (K // 8) + u
-    if SPREAD:
-        at = tl.max_contiguous(at, [1, 1])
     data_rows = tl.cdiv(rows, 256) * 256 if LAYOUT == "aiter_a6w6.v1" else rows
     mask = (r < data_rows) & (u < K // 8)
     if SIX:
@@ -207,33 +201,19 @@ def _store_units(
 
 
 @triton.jit
-def _store_scales(
-    scale_ptr,
-    s,
-    r,
-    g,
-    once,
-    rows,
-    K,
-    LAYOUT: tl.constexpr,
-    EVEN: tl.constexpr,
-    SPREAD: tl.constexpr,
-):
-    """Write scale bytes s of blocks g (1, G) of rows r (R, 1), both int64, where `once` says."""
+def _store_scales(scale_ptr, s, r, g, rows, K, LAYOUT: tl.constexpr, EVEN: tl.constexpr):
+    """Write the scale bytes s of blocks g (1, G) of rows r (R, 1), both int64."""
     scale_rows = rows if LAYOUT == "plain.v1" else tl.cdiv(rows, 256) * 256
     scale_groups = (
         tl.cdiv(K, 256) * 8
         if LAYOUT == "aiter_a4w4_a.v1" or LAYOUT == "aiter_a4w4_b.v1"
         else K // 32
     )
-    at = _scale_at(r, g, K, LAYOUT)
-    if SPREAD:
-        at = tl.max_contiguous(at, [1, 1])
+    at = scale_ptr + _scale_at(r, g, K, LAYOUT)
     if EVEN:
-        tl.store(scale_ptr + at, s.to(tl.uint8), mask=once)
+        tl.store(at, s.to(tl.uint8))
     else:
-        mask = once & (r < scale_rows) & (g < scale_groups)
-        tl.store(scale_ptr + at, s.to(tl.uint8), mask=mask)
+        tl.store(at, s.to(tl.uint8), mask=(r < scale_rows) & (g < scale_groups))
 
 
 @triton.jit
@@ -308,9 +288,9 @@ def _pack_rows(
     index = (r * (K // 8) + strip) * 2
     ws = _words(ys, rng_ptr, index, each != 255, FMT, STOCHASTIC, 0, 8)
     units = _strip_units(ws, FMT, A, S)
-    _store_units(data_ptr, units, r, strip, M, K, FMT, LAYOUT, EVEN, True)
-    once = strip % 4 == 0
-    _store_scales(scale_ptr, each, r, strip // 4, once, M, K, LAYOUT, EVEN, True)
+    _store_units(data_ptr, units, r, strip, M, K, FMT, LAYOUT, EVEN)
+    g = (n // 32 + tl.arange(0, B)).to(tl.int64)[None, :]
+    _store_scales(scale_ptr, s, r, g, M, K, LAYOUT, EVEN)
 
 
 @triton.jit
@@ -361,8 +341,8 @@ def _pack_columns(
     units = _block_units(ws, FMT, C, D)
     units = tl.reshape(tl.permute(units, (1, 0, 2)), [D, C * 4])
     u = (m // 8 + tl.arange(0, C * 4)).to(tl.int64)[None, :]
-    _store_units(data_ptr, units, r[:, None], u, N, K, FMT, LAYOUT, EVEN, False)
-    _store_scales(scale_ptr, tl.trans(s), r[:, None], g[None, :], True, N, K, LAYOUT, EVEN, False)
+    _store_units(data_ptr, units, r[:, None], u, N, K, FMT, LAYOUT, EVEN)
+    _store_scales(scale_ptr, tl.trans(s), r[:, None], g[None, :], N, K, LAYOUT, EVEN)
 
 
 @triton.jit

@@ -26,8 +26,14 @@ def test_import_from_elsewhere():
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A test folder with a tree under test and a second copy of its packages, elsewhere."""
-    packages = ("tree/megatron-lm/megatron/core", "elsewhere/megatron/core")
-    for package in (*packages, "elsewhere/transformer_engine"):
+    packages = (
+        "tree/megatron-lm/megatron/core",
+        # An environment may have a tree installed: what is to be found must be first on the path.
+        "tree/transformer-engine/transformer_engine",
+        "elsewhere/megatron/core",
+        "elsewhere/transformer_engine",
+    )
+    for package in packages:
         (tmp_path / package).mkdir(parents=True)
         (tmp_path / package / "__init__.py").touch()
     (tmp_path / "support").symlink_to(Path(__file__).parent)
@@ -36,13 +42,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, path: str, tree: str = "tree") -> tuple[int, str]:
-    """Exit code and output of pytest with ``path`` on PYTHONPATH and this MXTREE_TREE."""
+def run(folder: Path, *paths: str, tree: str = "tree") -> tuple[int, str]:
+    """Exit code and output of pytest with ``paths`` on PYTHONPATH and this MXTREE_TREE."""
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-c", os.devnull]
     done = subprocess.run(
         [*command, "--rootdir", str(folder), "test_cases.py"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder / path), "MXTREE_TREE": tree},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(folder / path) for path in paths),
+            "MXTREE_TREE": tree,
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -53,7 +63,7 @@ def run(folder: Path, path: str, tree: str = "tree") -> tuple[int, str]:
 
 def test_the_tree_under_test(folder: Path) -> None:
     """Imports from the tree pass; the first test that imports from elsewhere is an error."""
-    code, output = run(folder, "tree/megatron-lm")
+    code, output = run(folder, "tree/megatron-lm", "tree/transformer-engine")
     assert code == 1, output
     assert f"tree under test: {folder / 'tree'}" in output
     assert f"megatron.core: {folder / 'tree/megatron-lm/megatron/core'}" in output

@@ -36,7 +36,7 @@ def classify(rebase: Rebase, old: Sequence[Patch], new: Mapping[str, bytes]) -> 
             outcome, evidence = _compare(patch.raw, new[step.name])
             rebase = rebase.with_step(index, outcome=outcome, evidence=evidence)
         elif step.outcome is Outcome.RESOLVED and step.name in new:
-            evidence = step.evidence or _partial(patch.raw, new[step.name])
+            evidence = step.evidence or _by_hand(patch.raw, new[step.name])
             rebase = rebase.with_step(index, evidence=evidence)
     return rebase
 
@@ -51,6 +51,13 @@ def _compare(old: bytes, new: bytes) -> tuple[Outcome, str]:
 
 def _without_ids(patch: bytes) -> list[bytes]:
     return [line for line in patch.split(b"\n") if not line.startswith(b"index ")]
+
+
+def _by_hand(old: bytes, new: bytes) -> str:
+    """Return what a resolution made of the changed lines; why is for the user to say."""
+    before, after = _changes(old), _changes(new)
+    gone, added = (before - after).total(), (after - before).total()
+    return f"{gone} of {before.total()} changed lines left out, {added} new" if gone or added else ""
 
 
 def _partial(old: bytes, new: bytes) -> str:

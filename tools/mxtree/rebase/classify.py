@@ -57,7 +57,9 @@ def _by_hand(old: bytes, new: bytes) -> str:
     """Return what a resolution made of the changed lines; why is for the user to say."""
     before, after = _changes(old), _changes(new)
     gone, added = (before - after).total(), (after - before).total()
-    return f"{gone} of {before.total()} changed lines left out, {added} new" if gone or added else ""
+    if not gone and not added:
+        return ""
+    return f"{gone} of {before.total()} changed lines left out, {added} new"
 
 
 def _partial(old: bytes, new: bytes) -> str:

@@ -75,12 +75,12 @@ def _export(
     project: Project, tree: Path, name: str, record: UpstreamRecord, *, refresh: bool
 ) -> Export:
     repository = tree / name
-    refuse_unfinished(repository)
     base, head = record.base_commit, git_text("rev-parse", "HEAD", cwd=repository)
     directory = project.series_dir(name, record.version)
     # Formatting is most of the time and git's own; what else is read is read beside it.
     with ThreadPoolExecutor(max_workers=1) as beside:
         formatting = beside.submit(format_range, repository, base, head)
+        refuse_unfinished(repository)
         commits = _commits(repository, base, head)
         old = load_series(directory).patches if directory.is_dir() else ()
         recorded = read_notes(repository, tuple(commit.id for commit in commits))

@@ -44,6 +44,11 @@ class _Generator:
     set_state = graphsafe_set_state = staticmethod(torch.set_rng_state)
 
 
+def _means_gpu(device: Any) -> bool:
+    """Whether a device argument means the GPU; a bare index does, also to a CPU build of torch."""
+    return isinstance(device, int) or torch.device(device).type == "cuda"
+
+
 def _is_cuda(tensor: torch.Tensor) -> bool:
     """A lie to TE alone: what TE calls must still know a CPU tensor when it sees one."""
     caller = sys._getframe(1).f_globals.get("__name__", "")
@@ -53,7 +58,7 @@ def _is_cuda(tensor: torch.Tensor) -> bool:
 def _on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     @functools.wraps(factory)
     def call(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
-        if device is not None and torch.device(device).type == "cuda":
+        if device is not None and _means_gpu(device):
             device = "cpu"
         return factory(*args, device=device, **kwargs)
 

@@ -77,6 +77,12 @@ def test_status_shows_a_series_that_cannot_be_read(mxtree: Run, project: Project
         (("build", "--megatron-lm", "1.1"), ExitCode.USAGE, ("1.1", "1.0", "upstreams.toml")),
         (("build", "--source", "nowhere"), ExitCode.USAGE, ("'nowhere'", "index, git")),
         (("build", "--source", "megatron=git"), ExitCode.USAGE, ("megatron-lm",)),
+        # One folder can hold one upstream: it must not be taken for both, not even unpatched.
+        (
+            ("build", "--no-patches", "--source", "dir:/tmp"),
+            ExitCode.USAGE,
+            ("is given for", "megatron-lm", "transformer-engine", "--source"),
+        ),
         (("build", "--sauce", "git"), ExitCode.USAGE, ("--sauce",)),
         (("bild",), ExitCode.USAGE, ("bild",)),
         (("verify", "/nonexistent"), ExitCode.USAGE, ("/nonexistent", "is not a tree", "build")),

@@ -26,6 +26,7 @@ from mxtree.tree.manifest import (
 from mxtree.tree.records import base_record, upstream_record
 from mxtree.tree.verify import verify
 from mxtree.upstreams import Source, ensure_imported, load_upstreams
+from mxtree.upstreams.fetch import check_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +108,7 @@ def refuse_to_lose_work(out: Path) -> None:
 
 def _collect(project: Project, request: BuildRequest) -> dict[str, _Part]:
     upstreams = load_upstreams(project)
+    check_sources(set(upstreams.names), request.sources)
     parts = {}
     for name in upstreams.names:
         upstream = upstreams.get(name)

@@ -64,7 +64,7 @@ def fetch(project: Project, wanted: Sequence[str], sources: Mapping[str, Source]
     and as `ensure_imported` does.
     """
     releases = select(load_upstreams(project), wanted)
-    _check_sources({upstream.name for upstream, _ in releases}, sources)
+    check_sources({upstream.name for upstream, _ in releases}, sources)
     found = []
     for upstream, version in releases:
         source = sources.get(upstream.name, Source("index"))
@@ -84,7 +84,7 @@ def select(upstreams: Upstreams, wanted: Sequence[str]) -> list[tuple[Upstream, 
     return [(upstream, version) for (_, version), upstream in found.items()]
 
 
-def _check_sources(names: set[str], sources: Mapping[str, Source]) -> None:
+def check_sources(names: set[str], sources: Mapping[str, Source]) -> None:
     """Refuse one folder or repository for several upstreams: it can hold only one of them."""
     for name, source in sources.items():
         others = [other for other in names - {name} if sources.get(other) == source]

@@ -11,7 +11,14 @@ from packaging.requirements import Requirement
 MACHINE_OWNED = frozenset({"torch", "triton"})
 
 # Where the module is not called as its distribution.
-_MODULES = {"pyyaml": "yaml"}
+_MODULES = {
+    "megatron-energon": "megatron.energon",
+    "mlperf-logging": "mlperf_logging",
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "ruamel-yaml": "ruamel.yaml",
+    "scikit-learn": "sklearn",
+}
 
 FILE = resources.files("mxtree.environment") / "requirements.txt"
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mxtree.git import git, git_text
+from mxtree.rebase.forecast import forecast
 from mxtree.rebase.model import Outcome
+from mxtree.rebase.verbs import Options, request
+from mxtree.upstreams import load_upstreams
 
 if TYPE_CHECKING:
     from mxtree.rebase.model import Rebase
@@ -180,3 +183,25 @@ def test_the_tree_is_that_of_git_rebase(lab: Lab, count: int) -> None:
     git("rebase", "--quiet", "--onto", rebase.new.commit, rebase.old.commit, tip, cwd=work)
     expected = git_text("rev-parse", "HEAD^{tree}", cwd=work)
     assert git_text("rev-parse", f"{rebase.tip}^{{tree}}", cwd=lab.session.store.work) == expected
+
+
+def test_a_forecast_tells_conflicts_that_follow_from_others(lab: Lab) -> None:
+    lab.commit({"a": text()})
+    lab.release("1.0")
+    lab.commit({"a": text((10, "upstream\n"), (50, "upstream too\n"))})
+    lab.release("2.0")
+    first = text((10, "first\n"))
+    lab.series(
+        {"a": first},
+        {"a": first.replace("first\n", "first, then second\n")},
+        {"a": text((10, "first, then second\n"), (50, "third\n"))},
+    )
+    wanted = Options(upstream="thing", onto="2.0", source=f"git:{lab.upstream}")
+    upstream = load_upstreams(lab.project).get("thing")
+    steps = forecast(lab.project, request(lab.project, upstream, wanted)).rebase.steps
+    assert [step.outcome for step in steps] == [Outcome.CONFLICT] * 3
+    assert [step.evidence for step in steps] == [
+        "in a",
+        "in a; builds on 0001-Patch-1.patch, left out here: may apply once resolved",
+        "in a",
+    ]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def forecast(project: Project, request: Request) -> Story:
     """Return the state that a rebase would end in; nothing in the project is touched.
 
-    A patch that conflicts is left out, and the later ones are tried without it.
+    A patch that conflicts is left out, and the later ones are tried without it; a later conflict
+    in a patch that builds on one left out says so.
     """
     with tempfile.TemporaryDirectory(prefix="mxtree-forecast-") as folder:
         work = Path(folder) / "work"
@@ -31,9 +32,21 @@ def forecast(project: Project, request: Request) -> Story:
         old = canonical_series(work, rebase)
         rebase = Walk(Work(work), old, lambda _: None, forecast=True).run(rebase)
         rebase = classify(rebase, old, new_patches(Work(work), rebase))
-        return tell(Work(work), rebase, old)
+        return _with_consequences(tell(Work(work), rebase, old))
 
 
 def applies(rebase: Rebase) -> bool:
     """Return whether a forecast has no conflict."""
     return all(step.outcome is not Outcome.CONFLICT for step in rebase.steps)
+
+
+def _with_consequences(story: Story) -> Story:
+    """Tell the conflicts that may be gone once an earlier one is resolved from the others."""
+    rebase = story.rebase
+    left_out = {step.name for step in rebase.steps if step.outcome is Outcome.CONFLICT}
+    for index, step in enumerate(rebase.steps):
+        causes = [on for name, on in story.dependencies if name == step.name and on in left_out]
+        if step.outcome is Outcome.CONFLICT and causes:
+            reason = f"builds on {', '.join(causes)}, left out here: may apply once resolved"
+            rebase = rebase.with_step(index, evidence=f"{step.evidence}; {reason}")
+    return story.model_copy(update={"rebase": rebase})

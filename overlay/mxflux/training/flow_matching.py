@@ -39,12 +39,17 @@ def training_loss(
     return (squared * weights).sum() / count
 
 
+def per_sample_losses(prediction: Tensor, latents: Tensor, noise: Tensor) -> Tensor:
+    """Mean squared error of each sample, fp64 [B]: squared in fp32, averaged in fp64."""
+    squared = (prediction.float() - velocity_target(latents, noise)).square()
+    return squared.flatten(1).double().mean(dim=1)
+
+
 def validation_sums(prediction: Tensor, latents: Tensor, noise: Tensor) -> Tensor:
     """[sum of per-sample mean squared errors, number of samples], fp64 [2].
 
     Megatron's evaluate() sums such pairs over micro-batches and ranks and divides them.
     """
-    squared = (prediction.float() - velocity_target(latents, noise)).square()
-    per_sample = squared.flatten(1).double().mean(dim=1)
+    per_sample = per_sample_losses(prediction, latents, noise)
     count = torch.tensor(float(per_sample.numel()), dtype=torch.float64, device=per_sample.device)
     return torch.stack((per_sample.sum(), count))

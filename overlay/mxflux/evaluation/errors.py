@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What evaluation refuses."""
+
+from __future__ import annotations
+
+
+class EvaluationError(ValueError):
+    """An evaluation that cannot give an exact loss: which number does not fit, and what would."""

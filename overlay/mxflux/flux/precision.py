@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from megatron.core import fp4_utils, fp8_utils
 
+from mxflux.megatron.fp6 import get_fp6_context
+
 if TYPE_CHECKING:
     from .config import FluxConfig
 
@@ -26,7 +28,7 @@ _fp6_builder: ContextBuilder | None = None
 
 
 def set_fp6_context_builder(builder: ContextBuilder | None) -> None:
-    """Name the builder of the FP6 autocast; Megatron has none of its own."""
+    """Name another builder of the FP6 autocast than ``mxflux.megatron.fp6``; None: that one."""
     global _fp6_builder  # noqa: PLW0603 - one process has one FP6 implementation
     _fp6_builder = builder
 
@@ -83,10 +85,8 @@ def _builder(name: str) -> ContextBuilder:
         builder: ContextBuilder = fp8_utils.get_fp8_context
     elif name == "fp4":
         builder = fp4_utils.get_fp4_context
-    elif _fp6_builder is None:
-        raise RuntimeError("fp6 is set but no FP6 context builder is: import mxflux.te first")
     else:
-        builder = _fp6_builder
+        builder = _fp6_builder or get_fp6_context
     return builder
 
 

@@ -12,35 +12,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mxflux.megatron.mx_recipe import mx_recipe
+
 Fp4ContextProvider = Callable[[Any], AbstractContextManager[Any]]
 
 
 def mxfp4_recipe(config: Any) -> Any:
     """A ``transformer_engine.common.recipe.MXFP4BlockScaling`` for a ``TransformerConfig``.
 
-    Raises:
-        ValueError: the config asks for FP8 attention, which the recipe does not cover.
-        RuntimeError: this Transformer Engine has no such recipe.
+    Raises ValueError and RuntimeError as :func:`mxflux.megatron.mx_recipe.mx_recipe` does.
     """
-    for field in ("fp8_dot_product_attention", "fp8_multi_head_attention"):
-        if getattr(config, field, False):
-            raise ValueError(f"{field} is not supported with fp4_recipe='mxfp4': unset it.")
-    recipes = importlib.import_module("transformer_engine.common.recipe")
-    recipe = getattr(recipes, "MXFP4BlockScaling", None)
-    if recipe is None:
-        raise RuntimeError(
-            f"fp4_recipe='mxfp4' needs MXFP4BlockScaling, which {_describe_te()} lacks. It is in "
-            "the tree that `mxtree build` makes (patches/transformer-engine) and in ROCm's "
-            "Transformer Engine from 2.12 on: put one of them first on PYTHONPATH, or set "
-            "fp4_recipe='nvfp4'."
-        )
-    return recipe()
-
-
-def _describe_te() -> str:
-    te = importlib.import_module("transformer_engine")
-    version = getattr(te, "__version__", "of unknown version")
-    return f"Transformer Engine {version} ({getattr(te, '__file__', 'unknown path')})"
+    return mx_recipe("MXFP4BlockScaling", "fp4_recipe='mxfp4'", config)
 
 
 def set_fp4_context_provider(provider: Fp4ContextProvider | None) -> None:

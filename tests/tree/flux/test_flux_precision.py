@@ -110,8 +110,8 @@ def test_an_empty_context_of_megatron_is_an_error(fields: dict[str, Any]) -> Non
         precision.get_layer_context(exempt, 1)
 
 
-def test_fp6_without_a_builder_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="no FP6 context builder"):
+def test_fp6_without_te_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="fp6='e2m3' needs Transformer Engine"):
         precision.get_fp8_context(te(fp6="e2m3"))
 
 

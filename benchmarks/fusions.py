@@ -103,6 +103,18 @@ def rope_inputs(
     return [mixed, *(w.to(BF16) for w in weights)], RopeTable.from_angles(angles)
 
 
+def q_inputs(
+    seq: int, batch: int, heads: int = catalog.HEADS, dim: int = catalog.HEAD_DIM
+) -> tuple:
+    """q as a strided slice of a packed projection, its weight and the table.
+
+    The slice is the leaf: autograd's own backward of the slicing (a zero fill and a copy of the
+    whole projection) is not the op's time.
+    """
+    (mixed, weight, _), table = rope_inputs(seq, batch, heads, dim)
+    return [mixed[..., :dim], weight], table
+
+
 def ln_inputs(seq: int, batch: int, count: int, width: int = catalog.HIDDEN) -> tuple:
     """count hidden states, then gate, scale, shift (or scale, shift) as chunks of one
     projection.
@@ -145,7 +157,7 @@ OPS = (
         lambda q, qw, table: (norm_rope(q, qw, table),),
         lambda q, qw, table: (reference.norm_rope(q, qw, table.cos_sin.to(wide(q))),),
         lambda q, qw, table: torch.ops.mxflux.norm_rope(q, qw, table.cos_sin, 1e-6)[:1],
-        lambda s, b, *a: q_inputs(s, b, *a),
+        q_inputs,
         lambda s, b: rope_bytes(s, b, 2),
         lambda s, b: rope_bytes(s, b, 3),
     ),
@@ -170,18 +182,6 @@ OPS = (
         lambda s, b: ln_bytes(s, b, 6, 5),
     ),
 )
-
-
-def q_inputs(
-    seq: int, batch: int, heads: int = catalog.HEADS, dim: int = catalog.HEAD_DIM
-) -> tuple:
-    """q as a strided slice of a packed projection, its weight and the table.
-
-    The slice is the leaf: autograd's own backward of the slicing (a zero fill and a copy of the
-    whole projection) is not the op's time.
-    """
-    (mixed, weight, _), table = rope_inputs(seq, batch, heads, dim)
-    return [mixed[..., :dim], weight], table
 
 
 def wide(x: Tensor) -> torch.dtype:

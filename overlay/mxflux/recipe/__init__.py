@@ -4,3 +4,12 @@
 Nothing here imports torch, so that recipes can be read, checked and compared anywhere. The
 exceptions say so in their first line.
 """
+
+from __future__ import annotations
+
+from .errors import Problem, RecipeError
+from .loading import Loaded, load
+from .nodes import Origin
+from .schema import Recipe
+
+__all__ = ["Loaded", "Origin", "Problem", "Recipe", "RecipeError", "load"]

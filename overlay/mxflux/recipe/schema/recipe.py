@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import StringConstraints, ValidationInfo, model_validator
+from typing_extensions import Self
 
 from .base import Section, Texts
 from .checkpoint import Checkpoint
@@ -20,6 +22,28 @@ from .parallel import Parallel
 from .precision import Precision
 from .schedule import Schedule
 
+if TYPE_CHECKING:
+    from mxflux.flux.architecture import FluxArchitecture
+
+ARCHITECTURE_KEYS = (
+    "num_joint_layers",
+    "num_single_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "ffn_hidden_size",
+    "in_channels",
+    "out_channels",
+    "patch_size",
+    "context_dim",
+    "vec_in_dim",
+    "model_channels",
+    "theta",
+    "axes_dim",
+    "guidance_embed",
+    "add_qkv_bias",
+    "single_block_bias",
+)
+"""Keys of `model` that are sizes: null means the preset's."""
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
@@ -60,6 +84,39 @@ class Recipe(Section):
     """Measurements."""
     expect_overridden: Texts = ()
     """Dotted keys that Megatron may change on the way without this being an error."""
+
+    @model_validator(mode="after")
+    def _check_rules(self, info: ValidationInfo) -> Self:
+        """Rules between keys; a loader runs them itself, to know where each key stands."""
+        from mxflux.recipe.rules import UNCHECKED, find_problems
+
+        problems = [] if info.context is UNCHECKED else find_problems(self)
+        if problems:
+            raise ValueError("\n".join(map(str, problems)))
+        return self
+
+    def dump_resolved(self) -> bytes:
+        """Every key with its value as YAML that loads to this recipe, byte for byte."""
+        from mxflux.recipe.dump import dump
+
+        return dump(self)
+
+    @property
+    def architecture(self) -> FluxArchitecture:
+        """The preset with the sizes that the recipe gives; ValueError where they make no model.
+
+        Without one of its own, ffn_hidden_size follows another hidden_size, and out_channels
+        another in_channels.
+        """
+        from mxflux.flux.architecture import PRESETS
+
+        given = {name: getattr(self.model, name) for name in ARCHITECTURE_KEYS}
+        sizes = {name: value for name, value in given.items() if value is not None}
+        if "hidden_size" in sizes:
+            sizes.setdefault("ffn_hidden_size", 4 * sizes["hidden_size"])
+        if "in_channels" in sizes:
+            sizes.setdefault("out_channels", sizes["in_channels"])
+        return replace(PRESETS[self.model.preset], **sizes)
 
     @property
     def world_size(self) -> int:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mxflux.flux.architecture import FLUX_12B, FLUX_535M, PRESETS, FluxArchitecture
+from mxflux.flux.architecture import FLUX_12B, FLUX_535M, FLUX_TINY, PRESETS, FluxArchitecture
 from mxflux.flux.embeddings import MLPEmbedder, TimestepEmbedding, sinusoidal_embedding
 from mxflux.flux.modulation import AdaLNContinuous, AdaLNModulation
 from mxflux.flux.norms import RMSNorm, gated_residual, layer_norm_modulate
@@ -26,7 +26,7 @@ def test_parameter_counts() -> None:
     assert FLUX_12B.num_parameters == 11_891_178_560
     assert FLUX_535M.num_parameters == 535_318_336
     assert replace(FLUX_12B, guidance_embed=True).num_parameters == 11_901_408_320
-    assert set(PRESETS.values()) == {FLUX_12B, FLUX_535M}
+    assert set(PRESETS.values()) == {FLUX_12B, FLUX_535M, FLUX_TINY}
     joint = replace(FLUX_535M, num_joint_layers=2).num_parameters - FLUX_535M.num_parameters
     single = replace(FLUX_535M, num_single_layers=2).num_parameters - FLUX_535M.num_parameters
     assert (joint, single) == (339_831_296, 141_591_808)

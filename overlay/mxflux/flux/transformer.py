@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .rope import RotaryTable
 
 Streams = tuple["Tensor", "Tensor | None"]
+Stack = tuple[int, "Callable[..., Streams]"]
+"""The block after a compiled run of blocks, and the run itself."""
 
 
 class FluxTransformerBlock(TransformerBlock):
@@ -36,22 +38,41 @@ class FluxTransformerBlock(TransformerBlock):
         ``conditioning`` is [B,H], ``table`` covers [text; image].
         """
         streams: Streams = (hidden_states, context)
-        step = self._chunk_length()
         with self.offload_context, get_fp8_context(self.config):
-            for start in range(0, len(self.layers), step):
-                chunk = self._chunk(start, min(start + step, len(self.layers)), table)
+            start = 0
+            while start < len(self.layers):
+                if start in self.stacks:
+                    start, run = self.stacks[start]
+                    streams = run(*streams, conditioning, table)
+                    continue
+                stop = min(start + self._chunk_length(), len(self.layers))
+                chunk = self._chunk(start, stop, table)
                 if self._recomputes(start):
                     streams = self._checkpoint(chunk, streams, conditioning)
                 else:
                     streams = chunk(*streams, conditioning)
+                start = stop
         return streams[0]
+
+    @property
+    def stacks(self) -> dict[int, Stack]:
+        """First block of a run of blocks -> what runs it in place of the loop: torch.compile's."""
+        found: dict[int, Stack] = self.__dict__.setdefault("_stacks", {})
+        return found
+
+    def run_blocks(
+        self, start: int, stop: int, hidden: Tensor, context: Tensor | None,
+        conditioning: Tensor, table: RotaryTable,
+    ) -> Streams:  # fmt: skip
+        """Blocks ``start`` to ``stop`` - 1 in turn, each in its own quantization context."""
+        for layer in self.layers[start:stop]:
+            with get_layer_context(self.config, layer.layer_number - 1):
+                hidden, context = layer(hidden, context, conditioning, table)
+        return hidden, context
 
     def _chunk(self, start: int, stop: int, table: RotaryTable) -> Callable[..., Streams]:
         def run(hidden: Tensor, context: Tensor | None, conditioning: Tensor) -> Streams:
-            for layer in self.layers[start:stop]:
-                with get_layer_context(self.config, layer.layer_number - 1):
-                    hidden, context = layer(hidden, context, conditioning, table)
-            return hidden, context
+            return self.run_blocks(start, stop, hidden, context, conditioning, table)
 
         return run
 

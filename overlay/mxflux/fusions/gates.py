@@ -143,6 +143,10 @@ class FusionGates:
         self._gates[key, place] = gate
         return gate
 
+    def gates(self) -> tuple[Gate, ...]:
+        """Every gate, in the order they were built."""
+        return tuple(self._gates.values())
+
     def report(self) -> list[GateReport]:
         """Every gate's counts, in the order they were built."""
         return [

@@ -109,7 +109,10 @@ class FluxForwardStep:
         self.empty = (
             None if empty_encodings is None else empty_encodings.to(self.device, self.dtype)
         )
-        self._started = False
+        self.started = False
+        """Whether this rank's generators have their own start value already."""
+        self.tokens = (0, 0)
+        """(text, image) tokens of a sample in the newest micro-step."""
 
     def __call__(
         self, data_iterator: Iterator[Mapping[str, Any]] | None, model: torch.nn.Module
@@ -128,6 +131,7 @@ class FluxForwardStep:
         prepared = self.prepare(batch, training=training)
         batch_size, _, height, width = prepared.latents.shape
         text_length = prepared.prompt.shape[1]
+        self.tokens = (text_length, height // 2 * (width // 2))
         ids_batch = 1 if self.config.apply_rope_fusion else batch_size
         velocity = model(
             _sequence_first(pack_latents(prepared.noisy)),
@@ -170,9 +174,9 @@ class FluxForwardStep:
             index = self.counter.next_evaluation()
             own = torch.Generator(device=self.device)
             return own.manual_seed(evaluation_seed(s.seed, s.data_parallel_rank, index))
-        if not self._started:
+        if not self.started:
             # Ranks start Megatron with one value; without this they would draw equal noise.
-            self._started = True
+            self.started = True
             for device in dict.fromkeys((torch.device("cpu"), self.device)):
                 default_generator(device).manual_seed(rank_seed(s.seed, s.data_parallel_rank))
         step = self.counter.next_training()

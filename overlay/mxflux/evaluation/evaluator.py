@@ -202,6 +202,7 @@ def _levels(batch: Mapping[str, Any], device: torch.device) -> Tensor:
 def _by_level(losses: Tensor, weight: Tensor, level: Tensor) -> Tensor:
     """[2, 8]: sums of weighted losses and of weights at each level; no atomics, so repeatable."""
     chosen = torch.nn.functional.one_hot(level, EVALUATION_LEVELS).to(torch.float64)
-    # A filler's loss may be anything, NaN too: 0 * NaN would not be 0.
-    counted = torch.where(weight > 0, losses, torch.zeros_like(losses)) * weight
-    return torch.stack(((counted[:, None] * chosen).sum(0), (weight[:, None] * chosen).sum(0)))
+    weights = weight[:, None] * chosen
+    # A filler's loss may be anything, NaN too, and 0 * NaN is not 0.
+    weighted = torch.where(weights > 0, losses[:, None] * weights, 0)
+    return torch.stack((weighted.sum(0), weights.sum(0)))

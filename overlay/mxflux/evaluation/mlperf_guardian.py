@@ -55,9 +55,11 @@ def finish(path: Path) -> bool:
     if not path.read_bytes().endswith(b"\n"):
         with path.open("ab") as file:
             file.write(b"\n")
-    from mxflux.evaluation.mlperf_log import open_logger
+    from mxflux.evaluation.mlperf_log import close_logger, open_logger
 
-    open_logger(path).end("run_stop", metadata={"status": "aborted", "reason": "process died"})
+    logger = open_logger(path)
+    logger.end("run_stop", metadata={"status": "aborted", "reason": "process died"})
+    close_logger(logger)
     return True
 
 

@@ -52,6 +52,13 @@ def open_logger(path: Path) -> Any:
     )
 
 
+def close_logger(logger: Any) -> None:
+    """Close the file of a logger that ``open_logger`` made."""
+    for handler in list(logger.logger.handlers):
+        handler.close()
+        logger.logger.removeHandler(handler)
+
+
 class MLPerfLog:
     """Writes on rank 0 only; all ranks make the same calls and get the same answers.
 
@@ -141,9 +148,7 @@ class MLPerfLog:
         """Close the file and let the guardian go."""
         if self._logger is None:
             return
-        for handler in list(self._logger.logger.handlers):
-            handler.close()
-            self._logger.logger.removeHandler(handler)
+        close_logger(self._logger)
         self._logger = None
         if self._guardian is not None and self._guardian.stdin is not None:
             self._guardian.stdin.close()

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attempts of a run through the real torchrun, with ranks that count instead of training."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mxflux
+from mxflux.recipe.launch import progress, record, supervise
+from mxflux.recipe.launch.errors import LaunchError
+from mxflux.recipe.launch.node import Grace
+from mxflux.recipe.launch.supervise import Settings
+
+HERE = Path(__file__).parent
+OVERLAY = Path(mxflux.__file__).parents[1]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    record.write(folder, {"format": 1, "attempts": [], "status": "new"})
+    return folder
+
+
+def environment() -> dict[str, str]:
+    paths = os.pathsep.join([str(OVERLAY), str(HERE)])
+    return os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+
+
+def argv(run: Path, behaviour: str, logs: Path, *options: str) -> list[str]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    module = ["-m", "mxflux.recipe.launch.rank", str(logs), "a_training", str(run), behaviour]
+    return [*torchrun, *(options or ["--standalone"]), *module]
+
+
+class Watched:
+    """One supervised run: exit status, both streams and the record."""
+
+    def __init__(self, run: Path, behaviour: str, *options: str, **settings: Any) -> None:
+        console, notes = io.StringIO(), io.StringIO()
+        grace = Grace(stop_s=20, failure_s=1.0)
+        self.status = supervise.supervise(
+            run,
+            lambda logs: argv(run, behaviour, logs, *options),
+            environment(),
+            Settings(grace=grace, console=console, notes=notes, **settings),
+        )
+        self.console, self.notes = console.getvalue(), notes.getvalue()
+        self.record = record.read(run)
+        self.attempts = self.record["attempts"]
+
+
+def test_a_run_that_finishes(run: Path) -> None:
+    watched = Watched(run, "good")
+    assert watched.status == 0, watched.notes
+    assert (watched.record["status"], watched.attempts[0]["exit_code"]) == ("finished", 0)
+    assert (watched.attempts[0]["first_step"], watched.attempts[0]["last_step"]) == (0, 6)
+    assert watched.console == "written below Python\nrank 0 is at the end\n"
+    logs = run / "logs" / "attempt-1"
+    assert "rank 1 is at the end" in (logs / "rank-1.log").read_text()
+    note = json.loads((logs / "rank-1.json").read_text())
+    assert (note["rank"], note["exit_code"]) == (1, 0)
+    assert note["finished"] >= note["started"]
+
+
+def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(run: Path) -> None:
+    started = time.monotonic()
+    watched = Watched(run, "killed", max_restarts=2)
+    assert watched.status == 0, watched.notes
+    assert time.monotonic() - started < 25, "the rank that hung was waited for"
+    first, second = watched.attempts
+    assert (first["status"], first["reason"]) == ("failed", "rank 1 was killed by SIGKILL")
+    assert (second["status"], second["first_step"]) == ("finished", 2)
+    assert "restart 1 of 2, from the checkpoint of step 2" in watched.notes
+    assert "error: rank 1 was killed by SIGKILL, after step 2" in watched.notes
+
+
+def test_an_error_after_some_steps_is_shown_and_tried_again_as_often_as_asked(run: Path) -> None:
+    watched = Watched(run, "raises", max_restarts=0)
+    assert watched.status == 3
+    assert len(watched.attempts) == 1
+    assert watched.attempts[0]["reason"] == "rank 1 ended with exit code 3"
+    shown = watched.notes.partition("end of ")[2]
+    assert "rank-1.log" in shown
+    assert "RuntimeError: a tensor of rank 1 is not finite" in shown
+
+
+def test_an_error_before_the_first_step_is_not_tried_again(run: Path) -> None:
+    watched = Watched(run, "broken", max_restarts=3)
+    assert (watched.status, len(watched.attempts)) == (3, 1)
+    assert "ValueError: no such layer" in watched.notes
+    assert "before its first step" in watched.notes
+
+
+def test_a_failed_check_keeps_its_exit_code_and_is_not_tried_again(run: Path) -> None:
+    watched = Watched(run, "check", max_restarts=3)
+    assert (watched.status, len(watched.attempts)) == (1, 1)
+    assert watched.attempts[0]["reason"] == "rank 1 ended with exit code 1"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_lets_the_ranks_save(run: Path, number: signal.Signals, status: int) -> None:
+    def send() -> None:
+        while progress.since(run, 0).last_step is None:
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    watched = Watched(run, "endless", max_restarts=3)
+    sender.join()
+    assert watched.status == status, watched.notes
+    assert len(watched.attempts) == 1
+    assert (watched.record["status"], watched.attempts[0]["reason"]) == (
+        "stopped",
+        "received SIGTERM",
+    )
+    assert progress.checkpointed_step(run) == watched.attempts[0]["last_step"]
+
+
+def test_loader_processes_of_a_rank_do_not_outlive_it(run: Path) -> None:
+    assert Watched(run, "loader").status == 0
+    pid = int((run / "loader.pid").read_text())
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
+    assert state.strip() in {"", "Z"}, f"process {pid} is still there: {state}"
+
+
+def test_two_launches_of_one_run(run: Path) -> None:
+    with supervise._only_one(run), pytest.raises(LaunchError, match="is running already"):
+        supervise.supervise(run, lambda logs: ["true"], {}, Settings())
+    assert record.read(run)["attempts"] == []
+
+
+def test_torchrun_that_cannot_start_is_shown(run: Path) -> None:
+    notes = io.StringIO()
+    command = [sys.executable, "-c", "raise SystemExit('address already in use')"]
+    status = supervise.supervise(run, lambda logs: command, {}, Settings(notes=notes))
+    assert status == 3
+    assert "torchrun ended with status 1" in notes.getvalue()
+    assert "  address already in use" in notes.getvalue()

@@ -71,7 +71,7 @@ class EvaluationProbe:
         if not self.settings.iteration_period:
             return
         if self.device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)
+            event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             event.record()
             self._marks.append(event)
         else:

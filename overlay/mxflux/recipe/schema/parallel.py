@@ -33,7 +33,7 @@ class Parallel(Section):
     """Let the first gradient of a step overwrite the buffer instead of zeroing all of it."""
     gradient_accumulation_fusion: bool = False
     """Add weight gradients to the buffer inside the GEMM."""
-    distributed_backend: Literal["nccl", "gloo"] = "nccl"
-    """Collectives: nccl (RCCL on AMD) on GPUs, gloo on CPUs."""
+    distributed_backend: Literal["nccl", "gloo"] | None = None
+    """Collectives: nccl (RCCL on AMD) on GPUs, gloo on CPUs; null chooses by device."""
     distributed_timeout_minutes: Positive = 10
     """Minutes after which a collective counts as hung."""

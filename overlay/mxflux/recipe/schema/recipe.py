@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import StringConstraints, ValidationInfo, model_validator
 from typing_extensions import Self
@@ -23,6 +23,8 @@ from .precision import Precision
 from .schedule import Schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mxflux.flux.architecture import FluxArchitecture
 
 ARCHITECTURE_KEYS = (
@@ -45,6 +47,22 @@ ARCHITECTURE_KEYS = (
 )
 """Keys of `model` that are sizes: null means the preset's."""
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+def build_architecture(preset: str, sizes: Mapping[str, Any]) -> FluxArchitecture:
+    """``preset`` with every size that is not None; ValueError where they make no model.
+
+    Without one of its own, ffn_hidden_size follows another hidden_size, and out_channels another
+    in_channels.
+    """
+    from mxflux.flux.architecture import PRESETS
+
+    given = {name: value for name, value in sizes.items() if value is not None}
+    if "hidden_size" in given:
+        given.setdefault("ffn_hidden_size", 4 * given["hidden_size"])
+    if "in_channels" in given:
+        given.setdefault("out_channels", given["in_channels"])
+    return replace(PRESETS[preset], **given)
 
 
 class Recipe(Section):
@@ -103,20 +121,9 @@ class Recipe(Section):
 
     @property
     def architecture(self) -> FluxArchitecture:
-        """The preset with the sizes that the recipe gives; ValueError where they make no model.
-
-        Without one of its own, ffn_hidden_size follows another hidden_size, and out_channels
-        another in_channels.
-        """
-        from mxflux.flux.architecture import PRESETS
-
-        given = {name: getattr(self.model, name) for name in ARCHITECTURE_KEYS}
-        sizes = {name: value for name, value in given.items() if value is not None}
-        if "hidden_size" in sizes:
-            sizes.setdefault("ffn_hidden_size", 4 * sizes["hidden_size"])
-        if "in_channels" in sizes:
-            sizes.setdefault("out_channels", sizes["in_channels"])
-        return replace(PRESETS[self.model.preset], **sizes)
+        """The preset with the sizes that the recipe gives."""
+        sizes = {name: getattr(self.model, name) for name in ARCHITECTURE_KEYS}
+        return build_architecture(self.model.preset, sizes)
 
     @property
     def world_size(self) -> int:

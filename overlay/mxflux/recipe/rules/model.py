@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of `model`: sizes that make a model, and who serves which kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mxflux.recipe.schema.recipe import ARCHITECTURE_KEYS, build_architecture
+
+from .finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mxflux.recipe.schema import Recipe
+
+
+def _sizes(r: Recipe) -> Iterator[Finding]:
+    given = {name: getattr(r.model, name) for name in ARCHITECTURE_KEYS}
+    try:
+        build_architecture(r.model.preset, given)
+    except ValueError as error:
+        named = [name for name in given if f"{name}=" in str(error)]
+        named.sort(key=lambda name: (given[name] is None, str(error).index(f"{name}=")))
+        yield Finding(f"model.{named[0] if named else 'preset'}", f"model: {error}")
+
+
+def _rotation(r: Recipe) -> Iterator[Finding]:
+    model = r.model
+    if not model.rotary_interleaved:
+        message = "model.rotary_interleaved=false: Flux rotates adjacent pairs"
+        yield Finding("model.rotary_interleaved", message, "only true is supported")
+    if not model.apply_rope_fusion:
+        return
+    kind = model.position_embedding_type
+    if kind != "rope" and "model.apply_rope_fusion" not in r.expect_overridden:
+        yield Finding(
+            "model.apply_rope_fusion",
+            f"model.apply_rope_fusion=true with model.position_embedding_type={kind}: Megatron "
+            "would clear it",
+            "set position_embedding_type: rope, or list model.apply_rope_fusion under "
+            "expect_overridden",
+        )
+    for key in ("fused_qk_norm_rope", "fused_qkv_prologue"):
+        if getattr(model, key) != "off":
+            message = f"model.{key}={getattr(model, key)} with model.apply_rope_fusion=true"
+            yield Finding(f"model.{key}", f"{message}: both claim the rotation", "keep one of them")
+
+
+def _implementation(r: Recipe) -> Iterator[Finding]:
+    model = r.model
+    if model.transformer_impl == "transformer_engine":
+        if r.device == "cpu":
+            message = "model.transformer_impl=transformer_engine with device=cpu"
+            hint = "TransformerEngine needs a GPU: set transformer_impl: local"
+            yield Finding("model.transformer_impl", message, hint)
+        if model.attention_backend == "local":
+            message = (
+                "model.attention_backend=local switches all of TransformerEngine's attention off"
+            )
+            yield Finding("model.attention_backend", message, "auto, flash, fused or unfused")
+        return
+    if model.attention_backend == "fused":
+        message = "model.attention_backend=fused with model.transformer_impl=local"
+        hint = "fused is TransformerEngine's: auto, flash, unfused or local"
+        yield Finding("model.attention_backend", message, hint)
+    for key in ("apply_rope_fusion", "first_last_layers_bf16"):
+        if getattr(model, key):
+            message = f"model.{key}=true with model.transformer_impl=local"
+            yield Finding(f"model.{key}", message, "it is TransformerEngine's")
+
+
+def _gates(r: Recipe) -> Iterator[Finding]:
+    if r.model.fused_qk_norm_rope == "on" and r.model.fused_qkv_prologue == "on":
+        message = "model.fused_qk_norm_rope=on with model.fused_qkv_prologue=on"
+        yield Finding("model.fused_qkv_prologue", message, "only one of them can run: use auto")
+
+
+def _recompute(r: Recipe) -> Iterator[Finding]:
+    model = r.model
+    for name in model.recompute_modules or ():
+        if name != "core_attn":
+            message = f"model.recompute_modules: {name!r} cannot be recomputed alone"
+            yield Finding("model.recompute_modules", message, "only core_attn can")
+    if model.recompute_granularity == "full" and model.recompute_method is None:
+        message = "model.recompute_granularity=full without model.recompute_method"
+        yield Finding("model.recompute_granularity", message, "set recompute_method: uniform")
+
+
+def _edge_layers(r: Recipe) -> Iterator[Finding]:
+    if not r.model.first_last_layers_bf16:
+        return
+    kept = r.model.num_layers_at_start_in_bf16 + r.model.num_layers_at_end_in_bf16
+    given = {name: getattr(r.model, name) for name in ARCHITECTURE_KEYS}
+    try:
+        layers = build_architecture(r.model.preset, given).num_layers
+    except ValueError:
+        return  # _sizes reports it
+    if not 0 < kept < layers:
+        message = f"model.first_last_layers_bf16=true keeps {kept} of {layers} blocks in BF16"
+        hint = "num_layers_at_start_in_bf16 and num_layers_at_end_in_bf16 say how many"
+        yield Finding("model.first_last_layers_bf16", message, hint)
+
+
+RULES = (_sizes, _rotation, _implementation, _gates, _recompute, _edge_layers)

@@ -12,6 +12,7 @@ from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
 from megatron.core.optimizer import MegatronOptimizer, get_megatron_optimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+from megatron.core.enums import ModelType
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.tensor_parallel.layers import (
     set_defaults_if_not_set_tensor_model_parallel_attributes,
@@ -68,6 +69,7 @@ def build(recipe: Recipe, process: Process) -> Built:
     use_mx_precision(recipe)
     config = flux_config(recipe)
     model = FluxModel(config).to(process.device)
+    model.model_type = ModelType.encoder_or_decoder  # Megatron's schedule asks for it
     for parameter in model.parameters():
         set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
     start_stochastic_rounding(model, seed, parallel_state.get_data_parallel_rank(), 0)

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mxflux.flux.architecture import FluxArchitecture
 
-PEAK_TFLOPS: dict[str, dict[str, float]] = {
-    "h200": {"bf16": 989.4, "fp8": 1978.9},
-    "mi355x": {"bf16": 2516.6, "fp8": 5033.2, "fp6": 10066.3, "fp4": 10066.3},
-}
-"""Dense matrix peak in TFLOP/s by device and precision (vendors' data sheets)."""
+PEAK_BF16_TFLOPS = {"h200": 989.4, "mi355x": 2516.6}
+"""Dense BF16 peak of the matrix units in TFLOP/s by device (the vendors' data sheets)."""
 
 
 def forward_flops(arch: FluxArchitecture, image_tokens: int, text_tokens: int) -> int:
@@ -36,12 +33,3 @@ def training_flops(arch: FluxArchitecture, image_tokens: int, text_tokens: int) 
     Recomputed activations do not count: this is what the model needs, not what a run spends.
     """
     return 3 * forward_flops(arch, image_tokens, text_tokens)
-
-
-def peak_tflops(device: str, precision: str, gemm_backend: str | None) -> float | None:
-    """Peak of the matrix units that serve ``precision`` (bf16, fp8, fp6, fp4); None if unknown.
-
-    An emulated format multiplies in BF16, so BF16's peak is its measure.
-    """
-    peaks = PEAK_TFLOPS.get(device, {})
-    return peaks.get("bf16" if gemm_backend == "emulated" else precision)

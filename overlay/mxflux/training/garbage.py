@@ -37,5 +37,10 @@ class ManualGarbageCollection:
 
     def after_step(self, step: int) -> None:
         """Collect when ``step`` is due."""
-        if self.enabled and self.interval and step % self.interval == 0:
+        if self.interval and step % self.interval == 0:
+            self.now()
+
+    def now(self) -> None:
+        """Collect."""
+        if self.enabled:
             gc.collect()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,11 +44,42 @@ def load_optimizer_state(optimizer: MegatronOptimizer, state: dict[str, Any]) ->
     share and then overwrites: each gets its own, from its group.
     Raises KeyError when a group came without its step.
     """
-    optimizer.load_state_dict(state)
+    with contextlib.ExitStack() as stack:
+        for inner in _distributed_torch_adams(optimizer):
+            stack.enter_context(_step_is_no_shard(inner))
+        optimizer.load_state_dict(state)
     for adam in _torch_adams(optimizer):
         for group in adam.param_groups:
             for parameter in group["params"]:
                 adam.state[parameter]["step"] = torch.tensor(float(group["step"]))
+
+
+@contextlib.contextmanager
+def _step_is_no_shard(optimizer: Any) -> Iterator[None]:
+    """Let a fully_reshardable state load into torch's Adam.
+
+    Megatron (0.16 to 0.19) copies every tensor of the Adam state from the checkpoint, where torch
+    Adam's `step` is in the groups and not beside the shards: KeyError 'step' otherwise.
+    """
+    copy = optimizer._set_main_param_and_optimizer_states
+
+    def copy_but_step(model_param: torch.Tensor, tensors: dict[str, Any]) -> None:
+        group, index = optimizer.model_param_group_index_map[model_param]
+        main_param = optimizer.optimizer.param_groups[group]["params"][index]
+        copy(model_param, {"step": optimizer.optimizer.state[main_param]["step"], **tensors})
+
+    optimizer._set_main_param_and_optimizer_states = copy_but_step
+    try:
+        yield
+    finally:
+        del optimizer._set_main_param_and_optimizer_states
+
+
+def _distributed_torch_adams(optimizer: MegatronOptimizer) -> Iterator[Any]:
+    for inner in getattr(optimizer, "chained_optimizers", [optimizer]):
+        torch_adam = isinstance(inner.optimizer, torch.optim.Adam | torch.optim.AdamW)
+        if torch_adam and hasattr(inner, "model_param_group_index_map"):
+            yield inner
 
 
 def _torch_adams(optimizer: MegatronOptimizer) -> Iterator[torch.optim.Optimizer]:

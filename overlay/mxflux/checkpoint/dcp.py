@@ -7,19 +7,21 @@ import io
 import json
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from .errors import CheckpointError
+from .metadata_file import read_metadata_file
 from .safetensors_file import TensorInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from torch import Tensor
     from torch.distributed.checkpoint.metadata import Metadata
@@ -34,10 +36,10 @@ class _CachedReader(FileSystemReader):
 
     _metadata: Metadata | None = None
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
         """The checkpoint's metadata."""
         if self._metadata is None:
-            self._metadata = super().read_metadata(*args, **kwargs)
+            self._metadata = read_metadata_file(Path(self.path))
         return self._metadata
 
 
@@ -50,10 +52,7 @@ class DistributedTensors:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._reader = _CachedReader(path)
-        try:
-            entries = self._reader.read_metadata().state_dict_metadata
-        except (OSError, EOFError, ValueError) as error:
-            raise CheckpointError(f"{path}: no readable .metadata ({error})") from error
+        entries = self._reader.read_metadata().state_dict_metadata
         self.tensors = {
             name: TensorInfo(tuple(entry.size), entry.properties.dtype)
             for name, entry in entries.items()
@@ -66,8 +65,12 @@ class DistributedTensors:
         """The whole tensor."""
         info = self.tensors[name]
         state = {name: torch.empty(info.shape, dtype=info.dtype)}
-        with _single_process():
-            dcp.load(state, storage_reader=self._reader, no_dist=True)
+        try:
+            with _single_process():
+                dcp.load(state, storage_reader=self._reader, no_dist=True)
+        except CheckpointException as error:  # a BaseException: nothing else would catch it
+            causes = "; ".join(str(failure[0]) for failure in error.failures.values())
+            raise CheckpointError(f"{self.path}: tensor {name}: not readable ({causes})") from error
         return state[name]
 
 

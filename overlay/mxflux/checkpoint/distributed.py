@@ -1,101 +1,210 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributed checkpoints of a training run: all or nothing, with a manifest, strict on load."""
+"""Sharded state dicts to and from torch_dist folders: all or nothing, strict on load."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import shutil
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from megatron.core import dist_checkpointing
-from megatron.core.dist_checkpointing.dict_utils import nested_values
-from megatron.core.dist_checkpointing.mapping import (
-    ShardedObject,
-    ShardedTensor,
-    ShardedTensorFactory,
-)
+from megatron.core.dist_checkpointing.core import CheckpointingException
+from torch.distributed.checkpoint.api import CheckpointException
 
+from .chunks import Described, describe_folder
 from .dcp import DistributedTensors
 from .errors import CheckpointError
-from .manifest import MANIFEST_NAME, Manifest, TensorRecord, describe_file, read_manifest
+from .manifest import MANIFEST_NAME, Manifest, TensorRecord, read_manifest
 from .publish import require_absent, sync_folder, sync_tree
-from .safetensors_file import DTYPE_NAMES, TensorInfo
+from .safetensors_file import DTYPE_NAMES
+from .sharded import StateDict, local_bytes, strict_problems, without_absent_extra_state
 from .sources import architecture_to_json
-from .torch_dist import is_training_state
-from .tracker import (
-    TRACKER,
-    checkpoint_folder,
-    final_iteration,
-    read_tracker,
-    write_tracker,
-)
+from .together import everywhere, gather, on_rank_zero, raise_together, share
+from .tracker import TRACKER, checkpoint_folder, final_iteration, read_tracker, write_tracker
 from .verify import extra_files, file_problems, metadata_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from megatron.core.dist_checkpointing.strategies.async_utils import AsyncRequest
 
     from mxflux.flux.architecture import FluxArchitecture
 
+    from .training_record import TrainingRecord
+
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-StateDict = dict[str, Any]
+_SPARE_BYTES = 16 << 20
+"""Room for names, plans and the manifest beside the tensors."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """A checkpoint being written: ``root``/iter_NNNNNNN, beside it until it is complete.
+
+    The data are written into a scratch folder, every file is hashed and synced, the folder is
+    renamed, then the tracker is replaced: whenever the job dies, the tracker names a complete
+    checkpoint. All methods are called on every rank of the default group, and raise on every
+    rank what went wrong on any.
+    """
+
+    root: Path
+    iteration: int
+    architecture: FluxArchitecture
+    training: TrainingRecord | None = None
+
+    @property
+    def final(self) -> Path:
+        """The folder of the complete checkpoint."""
+        return checkpoint_folder(self.root, self.iteration)
+
+    @property
+    def scratch(self) -> Path:
+        """The folder until then; nothing mistakes its name for a checkpoint."""
+        return self.final.with_name(f".{self.final.name}.partial")
+
+    def begin(self, state: StateDict) -> None:
+        """Make the scratch folder.
+
+        Raises FileExistsError when the iteration is there already, OSError when the disk has
+        less room than the state needs.
+        """
+        needed = sum(gather(local_bytes(state))) + _SPARE_BYTES
+        on_rank_zero(lambda: self._prepare(needed))
+
+    def write(self, state: StateDict) -> None:
+        """Write the state; after a failure the scratch folder is gone."""
+        with _Translated(self):
+            dist_checkpointing.save(state, str(self.scratch), **_content(self.training))
+
+    def write_in_background(self, state: StateDict) -> AsyncRequest:
+        """A request for Megatron's AsyncCallsQueue, which writes the state."""
+        with _Translated(self):
+            return dist_checkpointing.save(
+                state,
+                str(self.scratch),
+                async_sharded_save=True,
+                **_content(self.training),
+                **_in_background(),
+            )
+
+    def describe_share(self) -> Described:
+        """Hash this rank's share of the files written; the one call that takes long."""
+        names = share(sorted(file.name for file in self.scratch.iterdir()))
+        return describe_folder(self.scratch, names) if names else {}
+
+    def publish(self, described: Described) -> Path:
+        """Write the manifest, sync, rename, and name as the latest; returns the folder."""
+        merged: Described = {}
+        for part in gather(described):
+            merged.update(part)
+        on_rank_zero(lambda: self._publish(merged))
+        on_rank_zero(lambda: write_tracker(self.root, self.iteration))
+        return self.final
+
+    def discard(self) -> None:
+        """Remove what was written of a checkpoint that will not be complete."""
+        on_rank_zero(lambda: shutil.rmtree(self.scratch, ignore_errors=True))
+
+    def failed(self, error: BaseException) -> CheckpointError:
+        """What to raise, on this rank, for a failure of Megatron's."""
+        return CheckpointError(
+            f"{self.final}: not saved, nothing of it is left: {cause_of(error)}. "
+            f"{_still_there(self.root)}"
+        )
+
+    def _prepare(self, needed: int) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        if self.scratch.exists():
+            shutil.rmtree(self.scratch)  # left by a run that died while saving this iteration
+        if self.final.exists() and not _was_named(self.final):
+            # A run died between rename and tracker, resumed from an earlier one and is here again.
+            logger.warning("%s was never named as the latest: it is saved anew", self.final)
+            self.final.rename(self.scratch)
+            shutil.rmtree(self.scratch)
+        require_absent(self.final)
+        free = shutil.disk_usage(self.root).free
+        if free < needed:
+            raise OSError(
+                f"{self.final} needs {needed:,} bytes, {free:,} are free there. "
+                f"{_still_there(self.root)}"
+            )
+        self.scratch.mkdir()
+
+    def _publish(self, described: Described) -> None:
+        stored = DistributedTensors(self.scratch).tensors
+        tensors = {
+            name: TensorRecord(list(info.shape), DTYPE_NAMES[info.dtype], None)
+            for name, info in stored.items()
+        }
+        manifest = Manifest(
+            "megatron",
+            architecture_to_json(self.architecture),
+            tensors,
+            files={name: file for name, (file, _) in described.items()},
+            chunks={name: chunks for name, (_, chunks) in described.items() if chunks},
+            training=self.training.to_json() if self.training else None,
+        )
+        manifest.write(self.scratch / MANIFEST_NAME)
+        sync_tree(self.scratch)
+        self.scratch.rename(self.final)
+        sync_folder(self.final.parent)
+
+
+class _Translated:
+    """Turns what Megatron and torch raise into CheckpointError, after the scratch is removed.
+
+    torch's CheckpointException is a BaseException, raised on every rank when any fails to write.
+    """
+
+    def __init__(self, save: Save) -> None:
+        self._save = save
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _where: Any) -> None:
+        if isinstance(error, WRITE_ERRORS):
+            shutil.rmtree(self._save.scratch, ignore_errors=True)
+            raise self._save.failed(error) from error
+
+
+WRITE_ERRORS = (CheckpointException, CheckpointingException, OSError, RuntimeError, ValueError)
+"""What Megatron and torch raise when a checkpoint cannot be written or read."""
 
 
 def save_checkpoint(
     root: Path, iteration: int, state: StateDict, architecture: FluxArchitecture
 ) -> Path:
-    """Save a sharded state dict as ``root``/iter_NNNNNNN and name it the latest.
-
-    Called on every rank of the default group. The data are written into a scratch folder, every
-    file is hashed and synced, the folder is renamed, then the tracker is replaced: whenever the
-    job dies, the tracker names a complete checkpoint. Returns the folder.
-    Raises on every rank what went wrong on any: FileExistsError for an existing iteration.
-    """
-    scratch = begin_save(root, iteration)
-    dist_checkpointing.save(state, str(scratch))
-    return finish_save(root, iteration, architecture)
+    """Save a sharded state dict as ``root``/iter_NNNNNNN and name it the latest (see Save)."""
+    save = begin_save(root, iteration, state, architecture)
+    save.write(state)
+    return finish_save(save)
 
 
-def save_checkpoint_async(
-    root: Path, iteration: int, state: StateDict, architecture: FluxArchitecture
-) -> AsyncRequest:
-    """The same in the background: a request for Megatron's AsyncCallsQueue.
-
-    The checkpoint is published when the queue finalizes the request; a job that dies before
-    leaves the tracker on the previous one.
-    """
-    scratch = begin_save(root, iteration)
-    request = dist_checkpointing.save(
-        state, str(scratch), async_sharded_save=True, async_strategy="mcore"
-    )
-    request.add_finalize_fn(lambda: finish_save(root, iteration, architecture))
-    return request
+def begin_save(
+    root: Path,
+    iteration: int,
+    state: StateDict,
+    architecture: FluxArchitecture,
+    training: TrainingRecord | None = None,
+) -> Save:
+    """Make the scratch folder of a save; raises FileExistsError on every rank when it is there."""
+    save = Save(root, iteration, architecture, training)
+    save.begin(state)
+    return save
 
 
-def begin_save(root: Path, iteration: int) -> Path:
-    """Make the scratch folder of a save, on rank 0, and return it on every rank.
-
-    Raises FileExistsError on every rank when the iteration is there already.
-    """
-    final = checkpoint_folder(root, iteration)
-    scratch = _scratch_folder(final)
-    _on_rank_zero(lambda: _prepare(root, final, scratch))
-    return scratch
-
-
-def finish_save(root: Path, iteration: int, architecture: FluxArchitecture) -> Path:
+def finish_save(save: Save) -> Path:
     """Hash, record, sync, rename and name as the latest what a save has written."""
-    final = checkpoint_folder(root, iteration)
-    scratch = _scratch_folder(final)
-    files = _hash_together(scratch)
-    _on_rank_zero(lambda: _publish(scratch, final, files, architecture))
-    _on_rank_zero(lambda: write_tracker(root, iteration))
-    return final
+    try:
+        return save.publish(everywhere(save.describe_share))
+    except OSError:
+        save.discard()
+        raise
 
 
 def load_checkpoint(
@@ -112,156 +221,55 @@ def load_checkpoint(
     checkpoint unread.
     Raises CheckpointError on every rank, listing all problems; nothing is loaded then.
     """
-    manifest: Manifest = _everywhere(lambda: read_manifest(folder / MANIFEST_NAME))
+    manifest: Manifest = everywhere(lambda: read_manifest(folder / MANIFEST_NAME))
     if verify_files:
-        _raise_together(folder, _verify_share(folder, manifest))
-    stored = _everywhere(lambda: DistributedTensors(folder))
-    _raise_together(folder, metadata_problems(stored.tensors, manifest))
-    _raise_together(folder, _strict_problems(stored.tensors, state, model_only))
-    present = _without_absent_extra_state(state, stored.objects)
-    loaded: StateDict = dist_checkpointing.load(present, str(folder))
+        raise_together(folder, _verify_share(folder, manifest))
+    stored = everywhere(lambda: DistributedTensors(folder))
+    raise_together(folder, metadata_problems(stored.tensors, manifest))
+    raise_together(folder, strict_problems(stored.tensors, state, model_only))
+    present = without_absent_extra_state(state, stored.objects)
+    try:
+        loaded: StateDict = dist_checkpointing.load(present, str(folder))
+    except (*WRITE_ERRORS, AssertionError, KeyError) as error:
+        raise CheckpointError(f"{folder}: not loaded: {cause_of(error)}") from error
     return loaded
 
 
-def _scratch_folder(final: Path) -> Path:
-    return final.with_name(f".{final.name}.partial")
+def cause_of(error: BaseException) -> str:
+    """The first sentence of what failed, from the rank where it did when this one knows."""
+    if isinstance(error, CheckpointException):
+        known = [f"rank {rank}: {failure[0]}" for rank, failure in error.failures.items()]
+        return "; ".join(known) or "a write failed (rank 0 reports which)"
+    text = str(error).strip()
+    return text or type(error).__name__
 
 
-def _prepare(root: Path, final: Path, scratch: Path) -> None:
-    root.mkdir(parents=True, exist_ok=True)
-    if scratch.exists():
-        shutil.rmtree(scratch)  # left by a run that died while saving this iteration
-    if final.exists() and (root / TRACKER).exists() and read_tracker(root) < final_iteration(final):
-        # A run died between rename and tracker, resumed from an earlier one and is here again.
-        logger.warning("%s was never named as the latest: it is saved anew", final)
-        final.rename(scratch)
-        shutil.rmtree(scratch)
-    require_absent(final)
-    scratch.mkdir()
+def _content(training: TrainingRecord | None) -> dict[str, Any]:
+    """What Megatron's own loader looks for in common.pt, to tell the optimizer's format."""
+    if training is None or training.optimizer_format is None:
+        return {}
+    return {"content_metadata": {"distrib_optim_sharding_type": training.optimizer_format}}
 
 
-def _publish(
-    scratch: Path, final: Path, files: dict[str, Any], architecture: FluxArchitecture
-) -> None:
-    stored = DistributedTensors(scratch).tensors
-    tensors = {
-        name: TensorRecord(list(info.shape), DTYPE_NAMES[info.dtype], None)
-        for name, info in stored.items()
-    }
-    manifest = Manifest("megatron", architecture_to_json(architecture), tensors, files)
-    manifest.write(scratch / MANIFEST_NAME)
-    sync_tree(scratch)
-    scratch.rename(final)
-    sync_folder(final.parent)
+def _in_background() -> dict[str, str]:
+    """Megatron's own writer: 0.16 has no other, later releases default to another package's."""
+    known = inspect.signature(dist_checkpointing.save).parameters
+    return {"async_strategy": "mcore"} if "async_strategy" in known else {}
 
 
-def _hash_together(scratch: Path) -> dict[str, Any]:
-    """Records of all files; each rank hashes its share."""
-    share = {name: describe_file(scratch / name) for name in _share(_file_names(scratch))}
-    merged: dict[str, Any] = {}
-    for part in _gather(share):
-        merged.update(part)
-    return merged
+def _was_named(final: Path) -> bool:
+    root = final.parent
+    return (root / TRACKER).exists() and read_tracker(root) >= final_iteration(final)
+
+
+def _still_there(root: Path) -> str:
+    if not (root / TRACKER).exists():
+        return "There is no earlier checkpoint"
+    return f"{checkpoint_folder(root, read_tracker(root))} is still the latest"
 
 
 def _verify_share(folder: Path, manifest: Manifest) -> list[str]:
-    problems = file_problems(folder, manifest, _share(sorted(manifest.files)))
+    problems = file_problems(folder, manifest, share(sorted(manifest.files)))
     if torch.distributed.get_rank() == 0:
         problems += extra_files(folder, manifest)
     return problems
-
-
-def _strict_problems(
-    stored: dict[str, TensorInfo], state: StateDict, model_only: bool
-) -> list[str]:
-    """Names asked for and not stored, stored and not asked for by any rank, and other dtypes."""
-    wanted: dict[str, TensorInfo] = {}
-    for part in _gather(_requested(state)):
-        wanted.update(part)
-    problems = [
-        f"missing: {name} {info.shape}" for name, info in wanted.items() if name not in stored
-    ]
-    for name, info in stored.items():
-        asked = wanted.get(name)
-        if asked is None:
-            if not (_is_extra_state(name) or (model_only and is_training_state(name))):
-                problems.append(f"unexpected: {name} {info.shape}")
-        elif asked.shape != info.shape:
-            problems.append(f"shape: {name} is {info.shape}, expected {asked.shape}")
-        elif asked.dtype != info.dtype:
-            problems.append(f"dtype: {name} is {info.dtype}, expected {asked.dtype}")
-    return problems if torch.distributed.get_rank() == 0 else []
-
-
-def _requested(state: StateDict) -> dict[str, TensorInfo]:
-    requested: dict[str, TensorInfo] = {}
-    for value in nested_values(state):
-        built = value.build() if isinstance(value, ShardedTensorFactory) else value
-        leaves = nested_values(built) if isinstance(built, (dict, list)) else [built]
-        for leaf in leaves:
-            if isinstance(leaf, ShardedTensor) and not _is_extra_state(leaf.key):
-                requested[leaf.key] = TensorInfo(tuple(leaf.global_shape), leaf.dtype)
-    return requested
-
-
-def _without_absent_extra_state(state: StateDict, objects: frozenset[str]) -> StateDict:
-    """The same nested dict without the extra states that the checkpoint does not have."""
-    kept: StateDict = {}
-    for key, value in state.items():
-        if isinstance(value, dict):
-            kept[key] = _without_absent_extra_state(value, objects)
-        elif not (
-            isinstance(value, ShardedObject)
-            and _is_extra_state(value.key)
-            and value.unique_key not in objects
-        ):
-            kept[key] = value
-    return kept
-
-
-def _is_extra_state(name: str) -> bool:
-    return "_extra_state" in name
-
-
-def _file_names(folder: Path) -> list[str]:
-    return sorted(file.name for file in folder.iterdir())
-
-
-def _share(names: list[str]) -> list[str]:
-    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return names[rank::world]
-
-
-def _gather(value: Result) -> list[Result]:
-    gathered: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(gathered, value)
-    return gathered
-
-
-def _on_rank_zero(action: Callable[[], object]) -> None:
-    """Run on rank 0; what it raises is raised everywhere, so that no rank waits for another."""
-    _everywhere(action if torch.distributed.get_rank() == 0 else lambda: None)
-
-
-def _everywhere(action: Callable[[], Result]) -> Result:
-    """Run on every rank and raise the first error of any on all."""
-    error: Exception | None = None
-    result: Result | None = None
-    try:
-        result = action()
-    except (OSError, ValueError) as caught:
-        error = caught
-    for other in _gather(None if error is None else (type(error), str(error))):
-        if other is not None:
-            raise error or _rebuilt(*other)
-    return result  # type: ignore[return-value]  # an action that returned None is one of None
-
-
-def _rebuilt(kind: type[Exception], text: str) -> Exception:
-    return CheckpointError(text) if kind is CheckpointError else kind(text)
-
-
-def _raise_together(folder: Path, problems: list[str]) -> None:
-    found = [problem for part in _gather(problems) for problem in part]
-    if found:
-        raise CheckpointError(f"{folder}: {len(found)} problem(s):", found)

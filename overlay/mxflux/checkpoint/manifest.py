@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MANIFEST_NAME = "mxflux_manifest.json"
 FORMAT_VERSION = 1
 _BLOCK = 1 << 22
+_DIGEST = "sha256"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,16 @@ class FileRecord:
     sha256: str
 
 
+@dataclass(frozen=True)
+class ChunkRecord:
+    """A piece of a tensor, or a pickled object, in a file: SHA-256 of its stored bytes."""
+
+    name: str
+    offset: int
+    length: int
+    sha256: str
+
+
 @dataclass
 class Manifest:
     """What a checkpoint holds."""
@@ -50,6 +61,10 @@ class Manifest:
     architecture: dict[str, Any]
     tensors: dict[str, TensorRecord] = field(default_factory=dict)
     files: dict[str, FileRecord] = field(default_factory=dict)
+    chunks: dict[str, list[ChunkRecord]] = field(default_factory=dict)
+    """File -> its pieces, in the order of storage; of checkpoints that ranks wrote together."""
+    training: dict[str, Any] | None = None
+    """What :class:`~mxflux.checkpoint.training_record.TrainingRecord` tells; None: weights only."""
     format_version: int = FORMAT_VERSION
 
     def add(self, name: str, tensor: Tensor) -> None:
@@ -58,8 +73,9 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write as JSON with sorted keys, and fsync."""
+        values = asdict(self)
         with path.open("x", encoding="utf-8") as file:
-            json.dump(asdict(self), file, indent=1, sort_keys=True)
+            json.dump({**values, _DIGEST: manifest_digest(values)}, file, indent=1, sort_keys=True)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
@@ -83,22 +99,44 @@ def describe_file(path: Path) -> FileRecord:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; raises CheckpointError naming the file when it is missing or malformed."""
+    """Read a manifest.
+
+    Raises CheckpointError naming the file when it is missing, malformed, of a later format, or
+    not what was written (it carries the SHA-256 of its own contents).
+    """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values["format_version"] != FORMAT_VERSION:
             raise CheckpointError(
                 f"{path}: format {values['format_version']}, this release reads {FORMAT_VERSION}"
             )
-        return Manifest(
-            layout=values["layout"],
-            architecture=values["architecture"],
-            tensors={name: TensorRecord(**value) for name, value in values["tensors"].items()},
-            files={name: FileRecord(**value) for name, value in values["files"].items()},
-        )
+        recorded = values.pop(_DIGEST)
+        if recorded != manifest_digest(values):
+            raise CheckpointError(f"{path}: contents changed (SHA-256 differs)")
+        return _parsed(values)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no manifest, nothing can be verified") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path}: not a manifest ({error!r})") from error
+
+
+def _parsed(values: dict[str, Any]) -> Manifest:
+    return Manifest(
+        layout=values["layout"],
+        architecture=values["architecture"],
+        tensors={name: TensorRecord(**value) for name, value in values["tensors"].items()},
+        files={name: FileRecord(**value) for name, value in values["files"].items()},
+        chunks={
+            name: [ChunkRecord(**value) for value in records]
+            for name, records in values.get("chunks", {}).items()
+        },
+        training=values.get("training"),
+    )
+
+
+def manifest_digest(values: dict[str, Any]) -> str:
+    """SHA-256 of the values of a manifest, without the digest itself."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -126,8 +126,10 @@ class SafetensorsFile:
         size = self.path.stat().st_size
         if size != self._offset + position:
             kind = "truncated" if size < self._offset + position else "has bytes after its data"
+            lost = [n for n, (_, stop) in self._spans.items() if self._offset + stop > size]
             raise CheckpointError(
                 f"{self.path}: {kind}: {size} bytes, the header says {self._offset + position}"
+                + (f"; incomplete: {', '.join(lost)}" if lost else "")
             )
 
 

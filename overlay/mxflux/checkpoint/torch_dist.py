@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .chunks import describe_folder
 from .dcp import DistributedTensors, stored_as, write_distributed
 from .errors import CheckpointError
-from .manifest import MANIFEST_NAME, describe_file, read_manifest
+from .manifest import MANIFEST_NAME, read_manifest
 from .publish import published_folder
 from .sources import Checkpoint, architecture_from_json
 
@@ -23,8 +24,17 @@ if TYPE_CHECKING:
     from .native_view import NativeView
     from .safetensors_file import TensorInfo
 
-TRAINING_STATE = ("optimizer.", "chained_", "rng_state", "rerun_state_machine_state")
-"""Prefixes of what a training checkpoint holds beside the model."""
+RANDOM_STATE = "random_state"
+LOADER_STATE = "loader_state"
+TRAINING_STATE = (
+    "optimizer.",
+    "chained_",
+    RANDOM_STATE,
+    LOADER_STATE,
+    "rng_state",
+    "rerun_state_machine_state",
+)
+"""Prefixes of what a training checkpoint holds beside the model (the last two: Megatron-LM's)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,8 @@ def write_torch_dist(destination: Path, view: NativeView, manifest: Manifest) ->
 
     with published_folder(destination) as scratch:
         write_distributed(scratch, view.tensors, fetch)
-        for file in sorted(scratch.iterdir()):
-            manifest.files[file.name] = describe_file(file)
+        for name, (file, pieces) in describe_folder(scratch).items():
+            manifest.files[name] = file
+            if pieces:
+                manifest.chunks[name] = pieces
         manifest.write(scratch / MANIFEST_NAME)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .chunks import damaged_tensors
 from .errors import CheckpointError
 from .manifest import MANIFEST_NAME, Manifest, describe, describe_file, read_manifest
 from .safetensors_file import DTYPE_NAMES, TensorInfo
@@ -28,7 +29,7 @@ def verify(path: Path | str) -> Manifest:
     problems = [*file_problems(folder, manifest, sorted(manifest.files))]
     if path.is_dir():
         problems += extra_files(folder, manifest)
-    if not problems:
+    if all(": contents changed" in problem for problem in problems):
         problems += _tensor_problems(path, manifest)
     if problems:
         raise CheckpointError(f"{path}: {len(problems)} problem(s):", problems)
@@ -72,14 +73,24 @@ def _file_problem(file: Path, manifest: Manifest, name: str) -> str | None:
     size = file.stat().st_size
     if size != record.size:
         kind = "truncated" if size < record.size else "longer than recorded"
-        return f"file {name}: {kind}: {size} bytes, recorded {record.size}"
+        whose = _whose(file, manifest, name)
+        return f"file {name}: {kind}: {size} bytes, recorded {record.size}{whose}"
     if describe_file(file) != record:
-        return f"file {name}: contents changed (SHA-256 differs)"
+        return f"file {name}: contents changed (SHA-256 differs){_whose(file, manifest, name)}"
     return None
 
 
+def _whose(file: Path, manifest: Manifest, name: str) -> str:
+    """The tensors to which damaged bytes belong, where the manifest records pieces."""
+    damaged = damaged_tensors(file, manifest.chunks.get(name, []))
+    return f", in tensor {', '.join(damaged)}" if damaged else ""
+
+
 def _tensor_problems(path: Path, manifest: Manifest) -> list[str]:
-    source = _open(path, manifest)
+    try:
+        source = _open(path, manifest)
+    except CheckpointError as error:
+        return [str(error)]
     problems = metadata_problems(source.tensors, manifest)
     if problems:
         return problems

@@ -15,7 +15,7 @@ from native_folder import TINY, native_state, write_native
 from mxflux.checkpoint.convert import convert
 from mxflux.checkpoint.dcp import DistributedTensors
 from mxflux.checkpoint.errors import CheckpointError
-from mxflux.checkpoint.manifest import MANIFEST_NAME
+from mxflux.checkpoint.manifest import MANIFEST_NAME, manifest_digest
 from mxflux.checkpoint.model_state import load_model_state
 from mxflux.checkpoint.native_view import NativeView
 from mxflux.checkpoint.publish import published_folder
@@ -66,13 +66,20 @@ def edit_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path]
         path = folder / MANIFEST_NAME
         values = json.loads(path.read_text())
         change(values["tensors"])
-        path.write_text(json.dumps(values))
+        values.pop("sha256")
+        path.write_text(json.dumps({**values, "sha256": manifest_digest(values)}))
 
     return edit
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "flipped byte": (flip, r"file .*: contents changed"),
+    "flipped byte": (flip, r"file .*: contents changed(.|\n)*tensor \S+(: SHA-256 differs|\Z)"),
+    "edited manifest": (
+        lambda f: (f / MANIFEST_NAME).write_text(
+            (f / MANIFEST_NAME).read_text().replace('"BF16"', '"F16"', 1)
+        ),
+        r"mxflux_manifest.json: contents changed",
+    ),
     "truncated": (lambda f: data_file(f).write_bytes(data_file(f).read_bytes()[:-1]), "truncated"),
     "longer": (
         lambda f: data_file(f).write_bytes(data_file(f).read_bytes() + b"x"),

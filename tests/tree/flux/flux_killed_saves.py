@@ -27,10 +27,12 @@ enable(despite_cuda=True)
 # As support.megatron_alone does: TE without its C++ part would fail Megatron's import.
 sys.modules["transformer_engine"] = None  # type: ignore[assignment]
 
-from megatron.core import dist_checkpointing  # noqa: E402  once, before the forks
-from megatron.core.dist_checkpointing.mapping import ShardedTensor  # noqa: E402
+from megatron.core.dist_checkpointing.mapping import (  # noqa: E402  once, before the forks
+    ShardedTensor,
+)
 
 from mxflux.checkpoint.distributed import (  # noqa: E402
+    Save,
     begin_save,
     finish_save,
     save_checkpoint,
@@ -63,13 +65,13 @@ def whole_save(root: Path, iteration: int) -> None:
 
 def written_save(root: Path) -> None:
     """What Megatron leaves in the scratch folder of iteration 2."""
-    dist_checkpointing.save(state(2), str(begin_save(root, 2)))
+    begin_save(root, 2, state(2), FLUX_535M).write(state(2))
 
 
 def killed_save(root: Path, fatal: int) -> None:
     """The rest of a save, killed at one file operation."""
     sys.addaudithook(killer(str(root), fatal))
-    finish_save(root, 2, FLUX_535M)
+    finish_save(Save(root, 2, FLUX_535M))
 
 
 def state(iteration: int) -> dict[str, Any]:

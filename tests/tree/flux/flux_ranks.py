@@ -13,14 +13,10 @@ import torch
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.core import CheckpointingException
 from megatron.core.dist_checkpointing.mapping import ShardedTensor
-from megatron.core.dist_checkpointing.strategies.async_utils import AsyncCallsQueue
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
-from mxflux.checkpoint.distributed import (
-    load_checkpoint,
-    save_checkpoint,
-    save_checkpoint_async,
-)
+from mxflux.checkpoint.background import AsyncSaves
+from mxflux.checkpoint.distributed import load_checkpoint, save_checkpoint
 from mxflux.checkpoint.errors import CheckpointError
 from mxflux.checkpoint.model_state import load_model_state
 from mxflux.flux.model import FluxModel
@@ -131,13 +127,9 @@ def _save(root: Path, iteration: int, tensor_parallel: int) -> None:
 
 def _save_in_background(root: Path, iteration: int, tensor_parallel: int) -> None:
     model = _known(tensor_parallel)
-    queue = AsyncCallsQueue()
-    request = save_checkpoint_async(
-        root, iteration, model.sharded_state_dict(), model.config.architecture
-    )
-    queue.schedule_async_request(request)
-    queue.maybe_finalize_async_calls(blocking=True)
-    queue.close()
+    saves = AsyncSaves()
+    saves.start(root, iteration, model.sharded_state_dict(), model.config.architecture)
+    assert saves.close() == [root / f"iter_{iteration:07d}"]
 
 
 def _wrong(folder: Path, tensor_parallel: int) -> list[str]:

@@ -132,23 +132,23 @@ def recipe_section(run: RunFiles) -> Section:
     keys = flat(run.recipe)
     if not keys:
         return Section("Recipe", absent=absent(run, "recipe.yaml"))
-    rows = tuple(row(code(key), _plain(value)) for key, value in keys.items())
+    rows = tuple(row(code(key), plain(value)) for key, value in keys.items())
     return Section("Recipe", tables=(Table(("key", "value"), rows, f"{len(rows)} keys", True),))
 
 
 def _pairs(caption: str, values: dict[str, Any]) -> Table | None:
-    rows = tuple(row(code(name), _plain(value)) for name, value in values.items())
+    rows = tuple(row(code(name), plain(value)) for name, value in values.items())
     return Table((caption, ""), rows) if rows else None
 
 
 def _environment(delta: dict[str, Any]) -> Table | None:
     known = ("set", "unset", "replaced", "kept")
     rows = [
-        row(action, code(name), _plain(value))
+        row(action, code(name), plain(value))
         for action in known
         for name, value in dict(delta.get(action) or {}).items()
     ]
-    rows += [row("", code(name), _plain(value)) for name, value in delta.items()
+    rows += [row("", code(name), plain(value)) for name, value in delta.items()
              if name not in known]  # fmt: skip
     return Table(("environment", "variable", "value"), tuple(rows)) if rows else None
 
@@ -156,7 +156,7 @@ def _environment(delta: dict[str, Any]) -> Table | None:
 def _effective(entry: dict[str, Any]) -> tuple[Cell, ...]:
     status = str(entry.get("status"))
     columns = ("requested", "arguments", "validated", "live", "origin")
-    values = [_plain(entry.get(name)) for name in columns]
+    values = [plain(entry.get(name)) for name in columns]
     tone = "good" if status in _FINE else "bad"
     return row(code(str(entry.get("key"))), *values, Cell(status, tone))
 
@@ -174,13 +174,14 @@ def _status(status: Any) -> Cell:
     return Cell(str(status), tones.get(str(status), "bad"))  # type: ignore[arg-type]
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """A recipe's value as YAML would have it on one line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return ", ".join(f"{key}={_plain(inner)}" for key, inner in value.items()) or "{}"
+        return ", ".join(f"{key}={plain(inner)}" for key, inner in value.items()) or "{}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_plain, value)) + "]"
+        return "[" + ", ".join(map(plain, value)) + "]"
     return str(value)

@@ -24,7 +24,7 @@ Tile = tuple[int, int, int]
 #: its 32 rows in one tile.
 TILES: dict[str, dict[str, Tile]] = {
     "cuda": {
-        "row": (8, 512, 4),
+        "row": (4, 1024, 4),
         "row, square": (32, 128, 4),
         "column": (128, 64, 4),
         "dual": (128, 64, 4),

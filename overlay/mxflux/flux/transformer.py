@@ -26,6 +26,18 @@ Stack = tuple[int, "Callable[..., Streams]"]
 class FluxTransformerBlock(TransformerBlock):
     """Megatron's TransformerBlock (construction, checkpoint keys) with Flux's forward."""
 
+    def _build_layers(self) -> None:
+        """Local linears quantize by themselves: TE's contexts have no part in building them."""
+        if self.config.transformer_impl != "local":
+            super()._build_layers()
+            return
+        asked = self.config.fp8, self.config.fp4
+        self.config.fp8 = self.config.fp4 = None
+        try:
+            super()._build_layers()
+        finally:
+            self.config.fp8, self.config.fp4 = asked
+
     def forward(
         self,
         hidden_states: Tensor,

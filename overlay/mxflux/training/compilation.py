@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dynamo.backends.registry import lookup_backend
 
 from mxflux.fusions.gates import GateMode
 
@@ -74,6 +74,8 @@ class TracedOperators:
             for node in getattr(getattr(part, "graph", None), "nodes", ()):
                 self._note(str(node.target))
         if self.settings.backend != "inductor":
+            from torch._dynamo.backends.registry import lookup_backend
+
             compiled: Callable[..., Any] = lookup_backend(self.settings.backend)(graph, inputs)
             return compiled
         from torch._inductor import list_mode_options
@@ -112,7 +114,7 @@ def compile_model(recipe: Recipe, model: FluxModel) -> TracedOperators | None:
         return None
     check_compile(recipe)
     traced = TracedOperators(settings)
-    dynamo: Any = torch._dynamo.config
+    dynamo: Any = importlib.import_module("torch._dynamo.config")
     dynamo.recompile_limit = max(dynamo.recompile_limit, 4 * model.config.num_layers)
     dynamo.fail_on_recompile_limit_hit = True
     compiled = partial(torch.compile, backend=traced, fullgraph=settings.fullgraph, dynamic=False)

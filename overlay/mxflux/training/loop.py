@@ -59,7 +59,9 @@ class Loop:
         last = self.recipe.schedule.train_iters
         batches = TimedBatches(iter(self.loader))
         profile = TrainProfile(self.recipe.probes, self.run_dir, self._rank)
-        outcome = Outcome("finished", self.position.step) if self._evaluate() else None
+        outcome = None
+        if self.position.step == 0 and self._evaluate():
+            outcome = Outcome("finished", 0)
         self.reporter.start_clock()
         self._begun = time.monotonic()
         while outcome is None and self.position.step < last:

@@ -67,7 +67,7 @@ def train(run_dir: Path, *, fake_world: int | None = None) -> int:
 
         trainer = Trainer(recipe, run_dir, process, recipe_sha256=digest)
         outcome = trainer.run() if fake_world is None else trainer.run_fake()
-    if outcome.status == "finished" and process.is_first:
+    if outcome.status == "finished" and process.is_first and fake_world is None:
         print(f"finished after step {outcome.step}", flush=True)
     return ExitCode.OK
 

@@ -44,6 +44,7 @@ class Launch:
     grid: programs on axis 0, the only axis used (65,535 is the limit of the others); 0 launches
     nothing. scalars: integers. TypeError for a float: Triton passes it as fp32, Inductor as fp64,
     and the arithmetic that it enters follows, so the bits differ. A float belongs in constexprs.
+    options: of the compiler, beside num_warps.
     """
 
     __slots__ = ("constexprs", "grid", "handle", "hip", "kernel", "options", "scalars", "tail")
@@ -55,6 +56,7 @@ class Launch:
         scalars: Sequence[int],
         constexprs: dict[str, Any],
         num_warps: int,
+        **options: Any,
     ) -> None:
         if any(isinstance(scalar, float) for scalar in scalars):
             raise TypeError(f"{kernel.__name__}: scalars: got {tuple(scalars)}, expected integers")
@@ -63,7 +65,7 @@ class Launch:
         self.scalars = tuple(scalars)
         # a kept handle takes constexprs by position, in the kernel's order
         self.constexprs = {n: constexprs[n] for n in kernel.arg_names if n in constexprs}
-        self.options = {"num_warps": num_warps}
+        self.options = {"num_warps": num_warps, **options}
         self.tail = (*self.scalars, *self.constexprs.values())
         self.handle: Any = None
         self.hip = torch.version.hip is not None

@@ -94,9 +94,11 @@ def modulation_problem(names: Sequence[str], tensors: Sequence[Tensor], x: Tenso
 
 def forward_plan(
     x: Tensor, y: Tensor, gate: Tensor, scale: Tensor, shift: Tensor, eps: float,
-    config: dict[str, int], *, gated: bool,
+    config: dict[str, int], *, gated: bool, store: bool = True,
 ) -> ForwardPlan:  # fmt: skip
-    """Launch(x, y, gate, scale, shift, h, out, mean, rstd) in one configuration."""
+    """Launch(x, y, gate, scale, shift, h, out, mean, rstd) in one configuration; store: whether out
+    is written.
+    """
     seq, batch, _ = x.shape
     splits, iterations, fixed = _split(config, x, gated)
     scalars = (
@@ -104,7 +106,7 @@ def forward_plan(
         seq, batch, splits, iterations,
     )  # fmt: skip
     kernel = ln_modulate_forward_kernel
-    fixed["EPS"] = eps
+    fixed |= {"EPS": eps, "STORE": store}
     launch = Launch(kernel, splits * batch, scalars, fixed, config["num_warps"])
     return ForwardPlan(tuple(x.shape), seq * batch, accumulator(x), launch)
 

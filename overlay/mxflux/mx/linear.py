@@ -15,6 +15,8 @@ from mxflux.mx.high import high_matmul
 from mxflux.mx.quantize import ABSENT, rng_state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mxflux.mx.plans import LinearPlan
 
 Tensor = torch.Tensor
@@ -100,17 +102,30 @@ def _mx_backward(
 
 
 def _weight_gradient(ctx: Any, product: Any, site: Tensor | None) -> Tensor | None:
-    """dW as a tensor, or added to main_grad, then what Megatron expects in its place."""
+    return weight_gradient(product, site, ctx.shapes[1], ctx.dtypes[1], ctx.weight, ctx.main_grad)
+
+
+def weight_gradient(
+    product: Callable[..., Tensor],
+    site: Tensor | None,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    weight: Any,
+    main_grad: Tensor | None,
+) -> Tensor | None:
+    """dW of product(site=, direction=, out_dtype= | out=, accumulate=) as a tensor of that dtype;
+    or, with a main_grad, added to it, and what Megatron expects from backward in its place.
+    """
     where = {"site": site, "direction": "wgrad"}
-    if ctx.main_grad is None:
-        return product(out_dtype=ctx.dtypes[1], **where)  # type: ignore[no-any-return]
-    product(out=ctx.main_grad, accumulate=True, **where)
-    if not hasattr(ctx.weight, "grad_added_to_main_grad"):
+    if main_grad is None:
+        return product(out_dtype=dtype, **where)
+    product(out=main_grad, accumulate=True, **where)
+    if not hasattr(weight, "grad_added_to_main_grad"):
         return None
     # Megatron's DDP hook fires on a gradient; its value is ignored once this flag is set.
-    ctx.weight.grad_added_to_main_grad = True
-    make = torch.zeros if getattr(ctx.weight, "zero_out_wgrad", False) else torch.empty
-    return make(ctx.shapes[1], dtype=ctx.dtypes[1], device=ctx.main_grad.device)
+    weight.grad_added_to_main_grad = True
+    make = torch.zeros if getattr(weight, "zero_out_wgrad", False) else torch.empty
+    return make(shape, dtype=dtype, device=main_grad.device)
 
 
 def _high_backward(

@@ -108,7 +108,7 @@ def geometry(
     return Geometry((tiles_m * tiles_n,), tiles_n, keywords, shapes)
 
 
-def _clear_guard(blobs: tuple[torch.Tensor, ...], rows: int, k: int, text: str) -> None:
+def clear_guard(blobs: tuple[torch.Tensor, ...], rows: int, k: int, text: str) -> None:
     """Zero the two guard tiles of each row of A6W6 tiles: no program writes them."""
     if not text or QuantSpec.parse(text).layout != AITER_A6W6 or rows == 0:
         return
@@ -117,7 +117,7 @@ def _clear_guard(blobs: tuple[torch.Tensor, ...], rows: int, k: int, text: str) 
         blob.view(down, across, -1)[:, -A6W6_GUARD:] = 0
 
 
-def _units(data: torch.Tensor, text: str) -> torch.Tensor:
+def units(data: torch.Tensor, text: str) -> torch.Tensor:
     """The data of a blob as the units that the kernel writes: FP4 32 bits, else 64."""
     if not text:
         return data
@@ -148,13 +148,13 @@ def plan(
     data, scale, data_t, scale_t = (
         torch.empty(shape, dtype=torch.uint8, device=x.device) for shape in fixed.shapes
     )
-    _clear_guard((data, scale), m, n, row)
-    _clear_guard((data_t, scale_t), n, m, col)
+    clear_guard((data, scale), m, n, row)
+    clear_guard((data_t, scale_t), n, m, col)
     arguments = (
         x,
-        _units(data, row),
+        units(data, row),
         scale,
-        _units(data_t, col),
+        units(data_t, col),
         scale_t,
         None if rng is None else rng.to(x.device),
         m,

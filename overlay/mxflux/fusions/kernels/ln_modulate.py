@@ -23,9 +23,13 @@ def ln_modulate_forward_kernel(
     x_stride_s, x_stride_b, y_stride_s, y_stride_b, gate_stride_b, scale_stride_b, shift_stride_b,
     seq, batch, splits, iterations,
     H: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_R: tl.constexpr,
-    GATED: tl.constexpr, STAGES: tl.constexpr, EPS: tl.constexpr, FP64: tl.constexpr,
+    GATED: tl.constexpr, STORE: tl.constexpr, STAGES: tl.constexpr, EPS: tl.constexpr,
+    FP64: tl.constexpr,
 ):  # fmt: skip
-    """x, y [S,B,H], gate, scale, shift [B,H] -> h (GATED), out [S,B,H]; mean, rstd [S*B]."""
+    """x, y [S,B,H], gate, scale, shift [B,H] -> h (GATED), out (STORE) [S,B,H]; mean, rstd [S*B].
+
+    Without STORE whoever packs the output computes it from the statistics, see `mx_chains`.
+    """
     ACC: tl.constexpr = tl.float64 if FP64 else tl.float32
     pid = tl.program_id(0)
     b = tl.cast(pid % batch, tl.int64)
@@ -36,10 +40,11 @@ def ln_modulate_forward_kernel(
     gates = ()
     for k in tl.static_range(CHUNKS):
         at = k * CHUNK + c
-        sc = tl.load(scale_ptr + b * scale_stride_b + at, mask=at < H, other=0.0).to(ACC)
-        sh = tl.load(shift_ptr + b * shift_stride_b + at, mask=at < H, other=0.0).to(ACC)
-        scales = scales + (1.0 + sc,)
-        shifts = shifts + (sh,)
+        if STORE:
+            sc = tl.load(scale_ptr + b * scale_stride_b + at, mask=at < H, other=0.0).to(ACC)
+            sh = tl.load(shift_ptr + b * shift_stride_b + at, mask=at < H, other=0.0).to(ACC)
+            scales = scales + (1.0 + sc,)
+            shifts = shifts + (sh,)
         if GATED:
             ga = tl.load(gate_ptr + b * gate_stride_b + at, mask=at < H, other=0.0).to(ACC)
             gates = gates + (ga,)
@@ -72,11 +77,13 @@ def ln_modulate_forward_kernel(
             square += d * d
             ds = ds + (d,)
         rstd = tl.rsqrt(tl.sum(square, axis=1) / H + EPS)
-        for k in tl.static_range(CHUNKS):
-            at = k * CHUNK + c
-            keep = ok[:, None] & (at < H)
-            o = ds[k] * rstd[:, None] * scales[k] + shifts[k]
-            tl.store(out_ptr + row[:, None] * H + at, o.to(out_ptr.dtype.element_ty), mask=keep)
+        if STORE:
+            for k in tl.static_range(CHUNKS):
+                at = k * CHUNK + c
+                keep = ok[:, None] & (at < H)
+                # fused in so many words: the packer's bits do not hang on what a compiler contracts
+                o = tl.fma(ds[k] * rstd[:, None], scales[k], shifts[k])
+                tl.store(out_ptr + row[:, None] * H + at, o.to(out_ptr.dtype.element_ty), mask=keep)
         tl.store(mean_ptr + row, mean, mask=ok)
         tl.store(rstd_ptr + row, rstd, mask=ok)
 

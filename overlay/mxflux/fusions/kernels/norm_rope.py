@@ -69,7 +69,7 @@ def _norm_rotate(
 
 
 @triton.jit
-def _norm_rotate_backward(
+def norm_rotate_backward(
     g, x, w, cos, sin, rstd, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr
 ):
     """(dx, dn*xh): the second summed over rows is dw."""
@@ -160,7 +160,7 @@ def norm_rope_backward_kernel(
             table_ptr, group, batch, table_stride_s, table_stride_b,
             D, BLOCK_D, TABLE_PER_SAMPLE, ACC,
         )  # fmt: skip
-        dx, part = _norm_rotate_backward(g, x, w, cos, sin, rstd, D, BLOCK_M, BLOCK_D)
+        dx, part = norm_rotate_backward(g, x, w, cos, sin, rstd, D, BLOCK_M, BLOCK_D)
         dw += part
         tl.store(dx_ptr + row[:, None] * D + cols, dx.to(dx_ptr.dtype.element_ty), mask=keep)
     at = tl.cast(pid, tl.int64) * D + cols
@@ -283,8 +283,8 @@ def qkv_backward_kernel(
             table_ptr, group, batch, table_stride_s, table_stride_b,
             D, BLOCK_D, TABLE_PER_SAMPLE, ACC,
         )  # fmt: skip
-        dq, q_part = _norm_rotate_backward(dq, q, q_weight, cos, sin, q_rstd, D, BLOCK_M, BLOCK_D)
-        dk, k_part = _norm_rotate_backward(dk, k, k_weight, cos, sin, k_rstd, D, BLOCK_M, BLOCK_D)
+        dq, q_part = norm_rotate_backward(dq, q, q_weight, cos, sin, q_rstd, D, BLOCK_M, BLOCK_D)
+        dk, k_part = norm_rotate_backward(dk, k, k_weight, cos, sin, k_rstd, D, BLOCK_M, BLOCK_D)
         dq_weight += q_part
         dk_weight += k_part
         out = row[:, None] * (3 * D) + cols

@@ -217,7 +217,7 @@ def _store_scales(scale_ptr, s, r, g, rows, K, LAYOUT: tl.constexpr, EVEN: tl.co
 
 
 @triton.jit
-def _eight(x, A: tl.constexpr, B: tl.constexpr):
+def eighths(x, A: tl.constexpr, B: tl.constexpr):
     """(A, B, 8) -> its 8 columns (A, B), in order."""
     even, odd = tl.split(tl.reshape(x, [A, B, 2, 2, 2]))
     x0_4, x2_6 = tl.split(even)
@@ -240,6 +240,52 @@ def _load(at, mask, EVEN: tl.constexpr):
 def _offset(index, stride, WIDE: tl.constexpr):
     """index * stride, in 64 bits if WIDE: the host knows when a tile spans 2**31 elements."""
     return index.to(tl.int64) * stride if WIDE else index * stride
+
+
+@triton.jit
+def emit_rows(
+    xs,
+    data_ptr,
+    scale_ptr,
+    rng_ptr,
+    m,
+    n,
+    M,
+    N,
+    FMT: tl.constexpr,
+    MODE: tl.constexpr,
+    HADAMARD: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    BLOCK_2D: tl.constexpr,
+    LAYOUT: tl.constexpr,
+    EVEN: tl.constexpr,
+    A: tl.constexpr,
+    N_TILE: tl.constexpr,
+):
+    """Quantize rows m .. m + A, columns n .. n + N_TILE, given in eighths (`eighths`), into the row
+    blob (M, N).
+    """
+    S: tl.constexpr = N_TILE // 8
+    B: tl.constexpr = N_TILE // 32
+    if HADAMARD:
+        xs = rotate(xs, HADAMARD, 8, A, S)
+    b = tl.max(tl.reshape(strip_maximum(xs, 8), [A, B, 4]), axis=2)
+    if BLOCK_2D:
+        top = tl.max(tl.reshape(b, [A // 32, 32, B]), axis=1)
+        b = tl.reshape(tl.broadcast_to(top[:, None, :], [A // 32, 32, B]), [A, B])
+    s = scale_byte(b, FMT, MODE)
+    each = tl.reshape(tl.broadcast_to(s[:, :, None], [A, B, 4]), [A, S])
+    EXTRA: tl.constexpr = 0 if STOCHASTIC else extra_of(FMT)
+    ys = scaled(xs, inverse_scale(each, EXTRA), 8)
+    K = _stored_k(N, LAYOUT)
+    r = (m + tl.arange(0, A)).to(tl.int64)[:, None]
+    strip = (n // 8 + tl.arange(0, S)).to(tl.int64)[None, :]
+    index = (r * (K // 8) + strip) * 2
+    ws = _words(ys, rng_ptr, index, each != 255, FMT, STOCHASTIC, 0, 8)
+    units = _strip_units(ws, FMT, A, S)
+    _store_units(data_ptr, units, r, strip, M, K, FMT, LAYOUT, EVEN)
+    g = (n // 32 + tl.arange(0, B)).to(tl.int64)[None, :]
+    _store_scales(scale_ptr, s, r, g, M, K, LAYOUT, EVEN)
 
 
 @triton.jit
@@ -266,31 +312,58 @@ def _pack_rows(
     N_TILE: tl.constexpr,
 ):
     """Pack rows m .. m + A, columns n .. n + N_TILE into the row blob (M, N)."""
-    S: tl.constexpr = N_TILE // 8
-    B: tl.constexpr = N_TILE // 32
     r = tl.arange(0, A)[:, None]
     c = tl.arange(0, N_TILE)[None, :]
     at = tile_ptr + _offset(r, stride_m, WIDE) + _offset(c, stride_n, WIDE)
-    xs = _eight(_load(at, (r < M - m) & (c < N - n), EVEN), A, S)
+    xs = eighths(_load(at, (r < M - m) & (c < N - n), EVEN), A, N_TILE // 8)
+    emit_rows(
+        xs, data_ptr, scale_ptr, rng_ptr, m, n, M, N,
+        FMT, MODE, HADAMARD, STOCHASTIC, BLOCK_2D, LAYOUT, EVEN, A, N_TILE,
+    )  # fmt: skip
+
+
+@triton.jit
+def emit_columns(
+    xs,
+    data_ptr,
+    scale_ptr,
+    rng_ptr,
+    m,
+    n,
+    M,
+    N,
+    FMT: tl.constexpr,
+    MODE: tl.constexpr,
+    HADAMARD: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    BLOCK_2D: tl.constexpr,
+    LAYOUT: tl.constexpr,
+    EVEN: tl.constexpr,
+    C: tl.constexpr,
+    D: tl.constexpr,
+):
+    """Quantize rows m .. m + 32 * C, columns n .. n + D, given as 32 tensors (C, D), row i of every
+    block in the i-th, into the column blob (N, M).
+    """
     if HADAMARD:
-        xs = rotate(xs, HADAMARD, 8, A, S)
-    b = tl.max(tl.reshape(strip_maximum(xs, 8), [A, B, 4]), axis=2)
+        xs = rotate(xs, HADAMARD, 32, C, D)
+    b = strip_maximum(xs, 32)
     if BLOCK_2D:
-        top = tl.max(tl.reshape(b, [A // 32, 32, B]), axis=1)
-        b = tl.reshape(tl.broadcast_to(top[:, None, :], [A // 32, 32, B]), [A, B])
+        top = tl.max(tl.reshape(b, [C, D // 32, 32]), axis=2)
+        b = tl.reshape(tl.broadcast_to(top[:, :, None], [C, D // 32, 32]), [C, D])
     s = scale_byte(b, FMT, MODE)
-    each = tl.reshape(tl.broadcast_to(s[:, :, None], [A, B, 4]), [A, S])
     EXTRA: tl.constexpr = 0 if STOCHASTIC else extra_of(FMT)
-    ys = scaled(xs, inverse_scale(each, EXTRA), 8)
-    K = _stored_k(N, LAYOUT)
-    r = (m + tl.arange(0, A)).to(tl.int64)[:, None]
-    strip = (n // 8 + tl.arange(0, S)).to(tl.int64)[None, :]
-    index = (r * (K // 8) + strip) * 2
-    ws = _words(ys, rng_ptr, index, each != 255, FMT, STOCHASTIC, 0, 8)
-    units = _strip_units(ws, FMT, A, S)
-    _store_units(data_ptr, units, r, strip, M, K, FMT, LAYOUT, EVEN)
-    g = (n // 32 + tl.arange(0, B)).to(tl.int64)[None, :]
-    _store_scales(scale_ptr, s, r, g, M, K, LAYOUT, EVEN)
+    ys = scaled(xs, inverse_scale(s, EXTRA), 32)
+    K = _stored_k(M, LAYOUT)
+    r = (n + tl.arange(0, D)).to(tl.int64)
+    g = (m // 32 + tl.arange(0, C)).to(tl.int64)
+    index = (r[None, :] * (K // 32) + g[:, None]) * 8
+    ws = _words(ys, rng_ptr, index, s != 255, FMT, STOCHASTIC, 1, 32)
+    units = _block_units(ws, FMT, C, D)
+    units = tl.reshape(tl.permute(units, (1, 0, 2)), [D, C * 4])
+    u = (m // 8 + tl.arange(0, C * 4)).to(tl.int64)[None, :]
+    _store_units(data_ptr, units, r[:, None], u, N, K, FMT, LAYOUT, EVEN)
+    _store_scales(scale_ptr, tl.trans(s), r[:, None], g[None, :], N, K, LAYOUT, EVEN)
 
 
 @triton.jit
@@ -324,25 +397,10 @@ def _pack_columns(
     for i in tl.static_range(32):
         at = tile_ptr + tl.cast(i, tl.int64) * stride_m + lane
         xs = xs + (_load(at, (r + i < M - m) & (c < N - n), EVEN),)
-    if HADAMARD:
-        xs = rotate(xs, HADAMARD, 32, C, D)
-    b = strip_maximum(xs, 32)
-    if BLOCK_2D:
-        top = tl.max(tl.reshape(b, [C, D // 32, 32]), axis=2)
-        b = tl.reshape(tl.broadcast_to(top[:, :, None], [C, D // 32, 32]), [C, D])
-    s = scale_byte(b, FMT, MODE)
-    EXTRA: tl.constexpr = 0 if STOCHASTIC else extra_of(FMT)
-    ys = scaled(xs, inverse_scale(s, EXTRA), 32)
-    K = _stored_k(M, LAYOUT)
-    r = (n + tl.arange(0, D)).to(tl.int64)
-    g = (m // 32 + tl.arange(0, C)).to(tl.int64)
-    index = (r[None, :] * (K // 32) + g[:, None]) * 8
-    ws = _words(ys, rng_ptr, index, s != 255, FMT, STOCHASTIC, 1, 32)
-    units = _block_units(ws, FMT, C, D)
-    units = tl.reshape(tl.permute(units, (1, 0, 2)), [D, C * 4])
-    u = (m // 8 + tl.arange(0, C * 4)).to(tl.int64)[None, :]
-    _store_units(data_ptr, units, r[:, None], u, N, K, FMT, LAYOUT, EVEN)
-    _store_scales(scale_ptr, tl.trans(s), r[:, None], g[None, :], N, K, LAYOUT, EVEN)
+    emit_columns(
+        xs, data_ptr, scale_ptr, rng_ptr, m, n, M, N,
+        FMT, MODE, HADAMARD, STOCHASTIC, BLOCK_2D, LAYOUT, EVEN, C, D,
+    )  # fmt: skip
 
 
 @triton.jit

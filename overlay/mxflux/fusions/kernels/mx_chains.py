@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: RUF005, PLR0124  (Triton has no unpacking into tuples and no isnan)
+"""MX packers with a producer in front: the tile that is packed is computed where it is staged.
+
+A program computes its tile once, rounds it to the dtype in which the unfused chain would have
+stored it, and emits the row blob, the column blob or both from registers: the tensor itself never
+reaches memory. Codes, scales, layouts and random words are those of `mxflux.mx.kernels.packers`.
+
+    ln_pack        ((x - mean)*rstd)*(1 + scale) + shift       the LN-modulate of given statistics
+    gelu_pack      gelu_tanh(x)
+    gelu_grad_pack g*gelu_tanh'(x), and the sums of its columns
+    qkv_grad_pack  the backward of QK-norm + RoPE of packed QKV, and the sums of dgamma and columns
+"""
+
+import triton
+import triton.language as tl
+
+from mxflux.fusions.kernels.norm_rope import norm_rotate_backward
+from mxflux.mx.kernels.packers import eighths, emit_columns, emit_rows
+from mxflux.mx.spec import QuantSpec
+
+
+class _Specs(dict[str, QuantSpec]):
+    """text -> spec; a mapping, since Triton hashes what a kernel calls and takes no method."""
+
+    def __missing__(self, text: str) -> QuantSpec:
+        return QuantSpec.parse(text)
+
+
+SPECS = _Specs()
+ROOT_2_OVER_PI = tl.constexpr(0.7978845608028654)
+CUBIC = tl.constexpr(0.044715)
+SATURATED = tl.constexpr(10.0)
+
+
+@triton.constexpr_function
+def format_of(text):
+    """Element format of a spec text."""
+    return SPECS[text].format
+
+
+@triton.constexpr_function
+def mode_of(text):
+    """Scale mode of a spec text."""
+    return SPECS[text].scale_mode
+
+
+@triton.constexpr_function
+def hadamard_of(text):
+    """Points of the rotation of a spec text."""
+    return SPECS[text].hadamard
+
+
+@triton.constexpr_function
+def stochastic_of(text):
+    """Whether a spec text rounds stochastically."""
+    return SPECS[text].stochastic
+
+
+@triton.constexpr_function
+def block_2d_of(text):
+    """Whether a spec text has one scale a square."""
+    return SPECS[text].block_2d
+
+
+@triton.constexpr_function
+def layout_of(text):
+    """Packing layout of a spec text."""
+    return SPECS[text].layout
+
+
+@triton.jit
+def _halves(xs, COUNT: tl.constexpr):
+    """Split every tensor of a tuple of COUNT along its last axis of 2: the first halves, then the
+    second ones.
+    """
+    first = ()
+    second = ()
+    for i in tl.static_range(COUNT):
+        a, b = tl.split(xs[i])
+        first = first + (a,)
+        second = second + (b,)
+    return first + second
+
+
+@triton.jit
+def block_rows(tile, C: tl.constexpr, D: tl.constexpr):
+    """(32*C, D) -> 32 tensors (C, D) fp32, row i of every block of 32 rows in the i-th."""
+    turned = tl.permute(tl.reshape(tile, [C, 32, D]), (0, 2, 1))
+    # the last axis is the lowest bit of the row: after five splits tensor i holds the row with
+    # the bits of i, lowest bit split first
+    xs = (tl.reshape(turned, [C, D, 2, 2, 2, 2, 2]),)
+    xs = _halves(xs, 1)
+    xs = _halves(xs, 2)
+    xs = _halves(xs, 4)
+    xs = _halves(xs, 8)
+    xs = _halves(xs, 16)
+    wide = ()
+    for i in tl.static_range(32):
+        wide = wide + (xs[i].to(tl.float32),)
+    return wide
+
+
+@triton.jit
+def emit(
+    tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
+    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Pack the tile (BLOCK_M, BLOCK_N) at (m, n) of a matrix (M, N): spec texts, "" for no blob."""
+    if ROW != "":
+        xs = eighths(tile.to(tl.float32), BLOCK_M, BLOCK_N // 8)
+        emit_rows(
+            xs, row_data_ptr, row_scale_ptr, rng_ptr, m, n, M, N,
+            format_of(ROW), mode_of(ROW), hadamard_of(ROW), stochastic_of(ROW),
+            block_2d_of(ROW), layout_of(ROW), EVEN, BLOCK_M, BLOCK_N,
+        )  # fmt: skip
+    if COL != "":
+        cs = block_rows(tile, BLOCK_M // 32, BLOCK_N)
+        emit_columns(
+            cs, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
+            format_of(COL), mode_of(COL), hadamard_of(COL), stochastic_of(COL),
+            block_2d_of(COL), layout_of(COL), EVEN, BLOCK_M // 32, BLOCK_N,
+        )  # fmt: skip
+
+
+@triton.jit
+def ln_pack_kernel(
+    x_ptr, scale_ptr, shift_ptr, mean_ptr, rstd_ptr,
+    row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr,
+    M, N, x_stride_s, x_stride_b, scale_stride_b, shift_stride_b, batch, tiles_n,
+    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """x [S,B,N] (M = S*B rows), scale, shift [B,N], mean, rstd [M] -> blobs of the LN-modulate."""
+    pid = tl.program_id(0)
+    m = pid // tiles_n * BLOCK_M
+    n = pid % tiles_n * BLOCK_N
+    r = m + tl.arange(0, BLOCK_M)
+    c = (n + tl.arange(0, BLOCK_N))[None, :]
+    rows = r < M
+    keep = rows[:, None] & (c < N)
+    s = tl.cast(r // batch, tl.int64)
+    b = tl.cast(r % batch, tl.int64)
+    x = tl.load(x_ptr + (s * x_stride_s + b * x_stride_b)[:, None] + c, mask=keep, other=0.0)
+    scale = tl.load(scale_ptr + (b * scale_stride_b)[:, None] + c, mask=keep, other=0.0)
+    shift = tl.load(shift_ptr + (b * shift_stride_b)[:, None] + c, mask=keep, other=0.0)
+    mean = tl.load(mean_ptr + r, mask=rows, other=0.0)[:, None]
+    rstd = tl.load(rstd_ptr + r, mask=rows, other=0.0)[:, None]
+    d = (x.to(tl.float32) - mean) * rstd
+    y = tl.fma(d, 1.0 + scale.to(tl.float32), shift.to(tl.float32))
+    tile = tl.where(keep, y, 0.0).to(x_ptr.dtype.element_ty)
+    emit(
+        tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, mean_ptr, m, n, M, N,
+        ROW, COL, EVEN, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
+
+
+@triton.jit
+def _sigmoid_of_twice(x):
+    """(sigmoid(2*u), x kept within +-10), u(x) = sqrt(2/pi)*(x + 0.044715*x^3): 0.5*(1 + tanh(u)).
+
+    Beyond the bound it is 0 or 1 in fp32, and neither x^3 nor the exponential must overflow.
+    """
+    near = tl.clamp(x, -SATURATED, SATURATED)
+    u = ROOT_2_OVER_PI * near * (1.0 + CUBIC * near * near)
+    s = 1.0 / (1.0 + tl.exp(-2.0 * u))
+    return tl.where(x < -SATURATED, 0.0, s), near
+
+
+@triton.jit
+def gelu_tanh(x):
+    """x*0.5*(1 + tanh(u)); x fp32."""
+    s, _ = _sigmoid_of_twice(x)
+    return x * s
+
+
+@triton.jit
+def gelu_tanh_derivative(x):
+    """s + x*s*(1 - s)*2*u'(x) with s = sigmoid(2*u); x fp32."""
+    s, near = _sigmoid_of_twice(x)
+    slope = 2.0 * ROOT_2_OVER_PI * (1.0 + 3.0 * CUBIC * near * near)
+    # a clamped NaN is a number
+    return tl.where(x == x, s + near * s * (1.0 - s) * slope, x)
+
+
+@triton.jit
+def gelu_pack_kernel(
+    x_ptr,
+    row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr,
+    M, N, stride_m, tiles_n,
+    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """x (M, N) -> blobs of gelu_tanh(x) rounded to x's dtype."""
+    pid = tl.program_id(0)
+    m = pid // tiles_n * BLOCK_M
+    n = pid % tiles_n * BLOCK_N
+    r = tl.cast(m + tl.arange(0, BLOCK_M), tl.int64)[:, None]
+    c = (n + tl.arange(0, BLOCK_N))[None, :]
+    x = tl.load(x_ptr + r * stride_m + c, mask=(r < M) & (c < N), other=0.0).to(tl.float32)
+    tile = gelu_tanh(x).to(x_ptr.dtype.element_ty)
+    emit(
+        tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, x_ptr, m, n, M, N,
+        ROW, COL, EVEN, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
+
+
+@triton.jit
+def gelu_grad_pack_kernel(
+    g_ptr, x_ptr, rng_ptr,
+    row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, partial_ptr,
+    M, N, g_stride_m, x_stride_m, tiles_n,
+    ROW: tl.constexpr, COL: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """g, x (M, N) -> blobs of d = g*gelu_tanh'(x) rounded to x's dtype; partial [tiles_m, N] fp32:
+    sums of d over the rows of a tile (SUMS).
+    """
+    pid = tl.program_id(0)
+    m = pid // tiles_n * BLOCK_M
+    n = pid % tiles_n * BLOCK_N
+    r = tl.cast(m + tl.arange(0, BLOCK_M), tl.int64)[:, None]
+    c = (n + tl.arange(0, BLOCK_N))[None, :]
+    keep = (r < M) & (c < N)
+    g = tl.load(g_ptr + r * g_stride_m + c, mask=keep, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + r * x_stride_m + c, mask=keep, other=0.0).to(tl.float32)
+    tile = (g * gelu_tanh_derivative(x)).to(x_ptr.dtype.element_ty)
+    if SUMS:
+        at = n + tl.arange(0, BLOCK_N)
+        part = tl.cast(pid // tiles_n, tl.int64) * N + at
+        tl.store(partial_ptr + part, tl.sum(tile.to(tl.float32), axis=0), mask=at < N)
+    emit(
+        tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
+        ROW, COL, EVEN, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
+
+
+@triton.jit
+def qkv_grad_pack_kernel(
+    dq_ptr, dk_ptr, dv_ptr, mixed_ptr, q_weight_ptr, k_weight_ptr, table_ptr, rstd_ptr, rng_ptr,
+    row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, gamma_ptr, partial_ptr,
+    M, N,
+    dq_stride_s, dq_stride_b, dq_stride_h, dk_stride_s, dk_stride_b, dk_stride_h,
+    dv_stride_s, dv_stride_b, dv_stride_h, mixed_stride_s, mixed_stride_b, mixed_stride_h,
+    table_stride_s, table_stride_b, batch, heads, rows, parts,
+    ROW: tl.constexpr, COL: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
+    TABLE_PER_SAMPLE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """dq, dk, dv [S,B,heads,D], mixed [S,B,heads,3*D], rstd [2, S*B*heads] -> blobs of d(mixed)
+    (M = S*B, N = heads*3*D), rounded to mixed's dtype. BLOCK_N is D.
+
+    A program packs BLOCK_M tokens of one part (q, k or v) of one head. gamma [2, parts, D] fp32: dq
+    and dk of the norm weights, one row a row of tiles and head. partial [tiles_m, N] fp32 (SUMS):
+    sums of d(mixed) over the rows of a tile.
+    """
+    pid = tl.program_id(0)
+    tile_m = pid // (3 * heads)
+    inside = pid % (3 * heads)
+    h = inside // 3
+    part = inside % 3
+    m = tile_m * BLOCK_M
+    n = inside * BLOCK_N
+    r = m + tl.arange(0, BLOCK_M)
+    in_rows = r < M
+    keep = in_rows[:, None]
+    s = tl.cast(r // batch, tl.int64)
+    b = tl.cast(r % batch, tl.int64)
+    h64 = tl.cast(h, tl.int64)
+    cols = tl.arange(0, BLOCK_N)[None, :]
+    if part == 2:
+        at = (s * dv_stride_s + b * dv_stride_b)[:, None] + h64 * dv_stride_h + cols
+        tile = tl.load(dv_ptr + at, mask=keep, other=0.0)
+    else:
+        at = (s * mixed_stride_s + b * mixed_stride_b)[:, None] + h64 * mixed_stride_h + cols
+        x = tl.load(mixed_ptr + at + part * BLOCK_N, mask=keep, other=0.0).to(tl.float32)
+        if part == 0:
+            at = (s * dq_stride_s + b * dq_stride_b)[:, None] + h64 * dq_stride_h + cols
+            g = tl.load(dq_ptr + at, mask=keep, other=0.0).to(tl.float32)
+            w = tl.load(q_weight_ptr + cols).to(tl.float32)
+        else:
+            at = (s * dk_stride_s + b * dk_stride_b)[:, None] + h64 * dk_stride_h + cols
+            g = tl.load(dk_ptr + at, mask=keep, other=0.0).to(tl.float32)
+            w = tl.load(k_weight_ptr + cols).to(tl.float32)
+        at_rstd = tl.cast(part, tl.int64) * rows + tl.cast(r, tl.int64) * heads + h
+        rstd = tl.load(rstd_ptr + at_rstd, mask=in_rows, other=0.0)
+        half = tl.arange(0, BLOCK_N // 2)[None, :]
+        at_table = s * table_stride_s
+        if TABLE_PER_SAMPLE:
+            at_table += b * table_stride_b
+        cos = tl.load(table_ptr + at_table[:, None] + half, mask=keep, other=0.0)
+        sin = tl.load(table_ptr + at_table[:, None] + BLOCK_N // 2 + half, mask=keep, other=0.0)
+        dx, dw = norm_rotate_backward(g, x, w, cos, sin, rstd, BLOCK_N, BLOCK_M, BLOCK_N)
+        tile = dx.to(mixed_ptr.dtype.element_ty)
+        row = (tl.cast(part, tl.int64) * parts + tile_m * heads + h) * BLOCK_N
+        tl.store(gamma_ptr + row + tl.arange(0, BLOCK_N), tl.sum(dw, axis=0))
+    if SUMS:
+        at_sum = tl.cast(tile_m, tl.int64) * N + n + tl.arange(0, BLOCK_N)
+        tl.store(partial_ptr + at_sum, tl.sum(tile.to(tl.float32), axis=0))
+    emit(
+        tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
+        ROW, COL, EVEN, BLOCK_M, BLOCK_N,
+    )  # fmt: skip

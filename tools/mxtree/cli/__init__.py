@@ -17,6 +17,8 @@ COMMANDS = (
     "status",
     "fetch",
     "install",
+    "recipe",
+    "run",
     "wheel",
     "test",
     "lint",

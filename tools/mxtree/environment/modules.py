@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mxtree.environment import venv
 from mxtree.errors import ExitCode, FatalError
@@ -19,11 +20,42 @@ from mxtree.errors import ExitCode, FatalError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+#: Distributions whose versions a run records.
+RECORDED = (
+    "torch",
+    "triton",
+    "pytorch-triton-rocm",
+    "megatron-core",
+    "transformer-engine",
+    "mxflux",
+    "amd-aiter",
+    "numpy",
+    "megatron-energon",
+    "mlperf-logging",
+)
+
 _PROBE = """
-import importlib.metadata, json
-note = importlib.metadata.distribution("mxflux").read_text("mxtree.json")
-print(json.loads(note)["digest"] if note else "")
+import importlib.metadata as metadata, json, platform, sys
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+note = metadata.distribution("mxflux").read_text("mxtree.json")
+versions = {name: version(name) for name in sys.argv[1:]}
+found = {"digest": json.loads(note)["digest"] if note else ""}
+found["versions"] = {"python": platform.python_version()}
+found["versions"].update({name: value for name, value in versions.items() if value})
+print(json.dumps(found))
 """
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What an environment has: digest of its tree, and versions by distribution."""
+
+    digest: str
+    versions: dict[str, str]
 
 
 def find_python(tree: Path, python: Path | None = None) -> Path:
@@ -50,10 +82,9 @@ def run_module(
     PYTHONPATH is not handed on: what is installed is what runs. ``environment`` is added.
     Raises `FatalError` when mxflux is not installed there.
     """
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     installed_tree(python)
     command = [str(python), "-m", module, *arguments]
-    return subprocess.run(command, env={**inherited, **environment}, check=False).returncode
+    return subprocess.run(command, env={**_inherited(), **environment}, check=False).returncode
 
 
 def installed_tree(python: Path) -> str:
@@ -61,16 +92,28 @@ def installed_tree(python: Path) -> str:
 
     Raises `FatalError` when mxflux is not installed there, or not by `mxtree install`.
     """
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return installed(python).digest
+
+
+def installed(python: Path) -> Installed:
+    """Return what is installed in the environment of ``python``; raises as `installed_tree`."""
     probe = subprocess.run(
-        [str(python), "-c", _PROBE], env=inherited, capture_output=True, text=True, check=False
+        [str(python), "-c", _PROBE, *RECORDED],
+        env=_inherited(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    digest = probe.stdout.strip()
-    if probe.returncode or not digest:
+    found: Any = json.loads(probe.stdout) if probe.returncode == 0 else {}
+    if not found.get("digest"):
         raise FatalError(
             f"{python} has no tree of mxtree installed",
             details=probe.stderr.splitlines()[-1:],
             hint=f"./mxtree install --python {python}",
             code=ExitCode.USAGE,
         )
-    return digest
+    return Installed(found["digest"], found["versions"])
+
+
+def _inherited() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

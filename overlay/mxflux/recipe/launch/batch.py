@@ -68,10 +68,8 @@ def _undivided(recipe: Recipe, world_size: int) -> list[str]:
     width = _model_parallel(recipe)
     if world_size % width == 0:
         return []
-    return [
-        f"{world_size} ranks do not divide into model-parallel groups of {width} "
-        "(parallel.*_parallel_size)"
-    ]
+    problem = f"{world_size} ranks do not divide into model-parallel groups of {width}"
+    return [f"{problem} (parallel.*_parallel_size)"]
 
 
 def _indivisible(recipe: Recipe, ranks: int) -> list[str]:
@@ -81,11 +79,12 @@ def _indivisible(recipe: Recipe, ranks: int) -> list[str]:
     if total % step == 0:
         return []
     nearest = sorted({max(1, total // step) * step, math.ceil(total / step) * step})
-    return [
+    problem = (
         f"schedule.global_batch_size {total} is not a multiple of schedule.micro_batch_size "
         f"{micro} x {ranks} data-parallel ranks = {step}: use {' or '.join(map(str, nearest))}, "
         "another micro batch, or another --nproc"
-    ]
+    )
+    return [problem]
 
 
 def _evaluation(recipe: Recipe, ranks: int) -> tuple[EvalBudget | None, list[str]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment of the ranks: what is set, replaced, removed and handed on, each with its reason."""
+"""The environment of the ranks: what is set, replaced, removed and handed on, and why."""
 
 from __future__ import annotations
 

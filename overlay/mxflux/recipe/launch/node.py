@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run torchrun on one node: stop its ranks with time to save, and end what a dead rank leaves hanging.
+"""Run torchrun on one node: give its ranks time to save, and end what a dead rank leaves hanging.
 
 torchrun passes SIGTERM on and kills after 30 seconds: too little to save a large model. So signals
 go to the ranks themselves. A rank that waits for a dead one in a collective does not see signals:
@@ -90,11 +90,12 @@ class Node:
     _stop_at: float | None = None
     _failed_at: float | None = None
     _ended_at: float | None = None
+    _process: subprocess.Popen[bytes] = field(init=False)
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str]) -> int:
         """Run ``argv`` (torchrun) to its end and return its exit status."""
         with (self.logs / self._log_name()).open("ab") as log:
-            process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 argv,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -171,12 +172,30 @@ def _has_failed(note: ranks.RankNote) -> bool:
 
 
 def main() -> int:
-    """``python -m mxflux.recipe.launch.node LOGS STOP_SECONDS TORCHRUN...``: srun's task on a node."""
+    """``python -m mxflux.recipe.launch.node LOGS STOP_SECONDS TORCHRUN...``: srun's one task."""
     from pathlib import Path
 
     logs, seconds, argv = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
     with Stop() as stop:
         return NodeOfMany(logs, stop, Grace(stop_s=seconds)).run(argv, os.environ)
+
+
+class ThroughSrun(Node):
+    """All nodes of a job: srun passes signals on to the `NodeOfMany` of each, and not we."""
+
+    def _look(self) -> None:
+        self._copy()
+        if self.stop.received and self._stop_at is None:
+            self._stop_at = time.monotonic()
+            self._process.send_signal(signal.SIGTERM)
+        if self._is_over_time():
+            self._ended_at = self._ended_at or time.monotonic()
+
+    def _end_all(self) -> None:
+        """Leave it to srun and Slurm, which know every process of the step."""
+
+    def _log_name(self) -> str:
+        return "srun.log"
 
 
 class NodeOfMany(Node):

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torchrun starts for each rank: a log of its own, a note of how it ended, then the module.
 
+Both streams go to the rank's log, also what C++ writes. What Python prints on rank 0 goes to the
+terminal too, by way of a file; warnings and errors do not, they are in the log.
+
 ``python -m mxflux.recipe.launch.rank LOGS MODULE ARGUMENTS...``; the rank is torchrun's ``RANK``.
 """
 
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import runpy
 import signal
@@ -15,9 +19,12 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import TextIO
 
 from mxflux.recipe.launch.ranks import RankNote
 
+#: What rank 0 prints, in an attempt's logs.
+CONSOLE = "console.log"
 _INTERRUPTED = 130
 _RUNTIME = 3
 _PR_SET_PDEATHSIG = 1
@@ -28,6 +35,8 @@ def main() -> int:
     logs, module, rank = Path(sys.argv[1]), sys.argv[2], int(os.environ["RANK"])
     end_with_parent()
     _redirect(logs / f"rank-{rank}.log")
+    if rank == 0:
+        sys.stdout = Both(sys.stdout, (logs / CONSOLE).open("a", encoding="utf-8"))
     note = RankNote(rank, os.getpid(), socket.gethostname(), time.time())
     note.write(logs)
     status = _run(module, sys.argv[3:])
@@ -49,6 +58,33 @@ def _redirect(log: Path) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
+
+
+class Both(io.TextIOBase):
+    """A stream that writes to two."""
+
+    def __init__(self, first: TextIO, second: TextIO) -> None:
+        self._streams = (first, second)
+
+    def fileno(self) -> int:
+        """Return that of the first, for who goes around Python."""
+        return self._streams[0].fileno()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, text: str, /) -> int:
+        """Write to both; the second at once, someone is looking at it."""
+        for stream in self._streams:
+            stream.write(text)
+        self._streams[1].flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush both."""
+        for stream in self._streams:
+            stream.flush()
 
 
 def _run(module: str, arguments: list[str]) -> int:

@@ -9,13 +9,14 @@ import re
 import signal
 import time
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 _NOTE = re.compile(r"rank-\d+\.json")
+_TIME = re.compile(r"time\s+: (\S+)")
 _SUMMARY = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid: \d+\)")
 
 
@@ -78,15 +79,32 @@ def is_running(note: RankNote) -> bool:
     if note.finished is not None:
         return False
     try:
-        with open(f"/proc/{note.pid}/stat", encoding="utf-8") as file:
-            state = file.read().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+        stat = Path(f"/proc/{note.pid}/stat").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def first_failure(notes: Iterable[RankNote], torchrun: str) -> Failure | None:
-    """Return the rank that ended an attempt, from the notes and torchrun's own summary.
+def first_failure(notes: Iterable[RankNote], outputs: Iterable[str]) -> Failure | None:
+    """Return the rank that ended an attempt, from the notes and each torchrun's own summary."""
+    known = list(notes)
+    found = []
+    for text in outputs:
+        failure = _of_node(known, text)
+        if failure is not None:
+            # A node whose ranks were all stopped from outside did not begin it.
+            found.append((failure.exit_code == -signal.SIGTERM, _time(text), failure.rank, failure))
+    return min(found)[-1] if found else None
+
+
+def _time(torchrun: str) -> str:
+    """Return when torchrun saw its first failure, as it spells it: sorts as text."""
+    times = _TIME.findall(torchrun.rpartition("Root Cause")[2])
+    return times[0] if times else ""
+
+
+def _of_node(notes: list[RankNote], torchrun: str) -> Failure | None:
+    """Return the rank that failed first on one node.
 
     torchrun names the failure that it saw first, and then the ranks that it stopped because of it.
     A rank that something else killed comes before one that raised: that one may have raised because

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts of a run: start the ranks, record how they ended, start them again from the checkpoint."""
+"""Attempts of a run: start the ranks, record how they ended, start again from the checkpoint."""
 
 from __future__ import annotations
 
 import fcntl
 import signal
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from mxflux.recipe.launch import progress, ranks, record
 from mxflux.recipe.launch.errors import LaunchError
 from mxflux.recipe.launch.node import Follower, Grace, Node, Stop
+from mxflux.recipe.launch.rank import CONSOLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 OK, CHECK_FAILED, USAGE, RUNTIME, INTERRUPTED = 0, 1, 2, 3, 130
 _TAIL = 30
@@ -28,6 +28,7 @@ class Settings:
 
     max_restarts: int = 0
     grace: Grace = field(default_factory=Grace)
+    node: type[Node] = Node
     console: TextIO | None = None
     notes: TextIO | None = None
 
@@ -111,8 +112,7 @@ def _is_of(run: Path, note: ranks.RankNote) -> bool:
     if not ranks.is_running(note):
         return False
     try:
-        with open(f"/proc/{note.pid}/cmdline", "rb") as file:
-            return str(run).encode() in file.read()
+        return str(run).encode() in Path(f"/proc/{note.pid}/cmdline").read_bytes()
     except OSError:
         return False
 
@@ -131,7 +131,7 @@ def _attempt(
     position = progress.size(run)
     number = record.begin_attempt(run, argv, **facts)
     _say(settings, f"attempt {number}: logs in {logs}")
-    node = Node(logs, stop, settings.grace, Follower(logs / "rank-0.log", settings.console))
+    node = settings.node(logs, stop, settings.grace, Follower(logs / CONSOLE, settings.console))
     status = node.run(argv, environment)
     outcome = _judge(logs, status, stop, progress.since(run, position))
     record.end_attempt(
@@ -166,10 +166,10 @@ def _judge(logs: Path, status: int, stop: Stop, done: progress.Done) -> Outcome:
     return Outcome("failed", code, reason, failure, done)
 
 
-def torchrun_output(logs: Path) -> str:
-    """Return what torchrun wrote, of all nodes."""
+def torchrun_output(logs: Path) -> list[str]:
+    """Return what torchrun wrote, by node."""
     files = sorted(logs.glob("torchrun*.log"))
-    return "".join(file.read_text("utf-8", "replace") for file in files)
+    return [file.read_text("utf-8", "replace") for file in files]
 
 
 def _tell(logs: Path, outcome: Outcome, settings: Settings) -> None:
@@ -183,8 +183,11 @@ def _tell(logs: Path, outcome: Outcome, settings: Settings) -> None:
         _say(settings, f"stopped {after}: {outcome.reason}")
         return
     _say(settings, f"error: {outcome.reason}, {after}")
-    log = logs / (f"rank-{outcome.failure.rank}.log" if outcome.failure else "torchrun.log")
-    if log.exists() and settings.notes is not None:
+    names = (
+        [f"rank-{outcome.failure.rank}.log"] if outcome.failure else ["torchrun.log", "srun.log"]
+    )
+    log = next((logs / name for name in names if (logs / name).exists()), None)
+    if log is not None and settings.notes is not None:
         lines = log.read_text("utf-8", "replace").splitlines()[-_TAIL:]
         print(f"end of {log}:", *(f"  {line}" for line in lines), sep="\n", file=settings.notes)
         settings.notes.flush()
@@ -193,8 +196,3 @@ def _tell(logs: Path, outcome: Outcome, settings: Settings) -> None:
 def _say(settings: Settings, text: str) -> None:
     if settings.notes is not None:
         print(f"mxtree: {text}", file=settings.notes, flush=True)
-
-
-def console() -> Settings:
-    """Return the settings of a run on this terminal."""
-    return Settings(console=sys.stdout, notes=sys.stderr)

@@ -123,7 +123,7 @@ def _devices(recipe: Recipe) -> Iterator[Variable]:
 
 
 def _mx(recipe: Recipe) -> Iterator[Variable]:
-    """TransformerEngine's MX recipes take options from the environment: each has to be the recipe's."""
+    """TransformerEngine's MX recipes read options from the environment: they must be ours."""
     precision = recipe.precision
     quantized = bool(precision.fp4 or precision.fp6)
     by_engine = quantized and recipe.model.transformer_impl == "transformer_engine"

@@ -67,8 +67,10 @@ def test_a_run_that_finishes(run: Path) -> None:
     assert watched.status == 0, watched.notes
     assert (watched.record["status"], watched.attempts[0]["exit_code"]) == ("finished", 0)
     assert (watched.attempts[0]["first_step"], watched.attempts[0]["last_step"]) == (0, 6)
-    assert watched.console == "written below Python\nrank 0 is at the end\n"
+    assert watched.console == "rank 0 is at the end\n"
     logs = run / "logs" / "attempt-1"
+    log = (logs / "rank-0.log").read_text()
+    assert log.splitlines() == ["written below Python", "rank 0 is at the end"]
     assert "rank 1 is at the end" in (logs / "rank-1.log").read_text()
     note = json.loads((logs / "rank-1.json").read_text())
     assert (note["rank"], note["exit_code"]) == (1, 0)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine has to offer before ranks start on it: GPUs of the right kind, a free port."""
+
+from __future__ import annotations
+
+import socket
+
+from mxtree.environment.doctor import gpu
+from mxtree.errors import FatalError
+
+#: Architecture that each device of a recipe stands for.
+ARCHITECTURES = {"h200": "sm_90", "mi355x": "gfx950"}
+
+
+def check_gpus(device: str, ranks: int, found: list[str] | None = None) -> None:
+    """Raise `FatalError` unless there is a GPU of ``device``'s architecture for each rank.
+
+    ``found`` are the architectures, by default those that the drivers name.
+    """
+    wanted = ARCHITECTURES.get(device)
+    if wanted is None:
+        return
+    architectures = gpu.from_drivers() if found is None else found
+    if not architectures:
+        raise FatalError(
+            f"the recipe is for {device} ({wanted}), and no GPU was found on this machine",
+            hint="mxtree doctor; to see what would run elsewhere: --dry-run; recipes/cpu run here",
+        )
+    fitting = architectures.count(wanted)
+    if fitting < ranks:
+        others = ", ".join(sorted(set(architectures)))
+        raise FatalError(
+            f"{ranks} ranks need {ranks} GPUs of {device} ({wanted}), and there are {fitting} "
+            f"of {len(architectures)} GPUs ({others})",
+            hint=f"--nproc {fitting}" if fitting else "use a recipe for this machine",
+        )
+
+
+def check_port(port: int | None) -> None:
+    """Raise `FatalError` when the rendezvous cannot listen on ``port`` of this machine."""
+    if port is None:
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(("", port))
+        except OSError as error:
+            raise FatalError(
+                f"port {port} (launch.master_port) is in use on this machine: {error.strerror}",
+                hint="end what listens there, or leave the choice to torchrun: "
+                "launch.master_port=null",
+            ) from error

@@ -20,6 +20,7 @@ UNNAMED = "<unnamed>"
 
 _active: Census | None = None
 _names: list[str] = []
+_indices: dict[str, int] = {}
 
 
 def is_mx(formats: str) -> bool:
@@ -100,9 +101,10 @@ def site_named(name: str) -> torch.Tensor:
     A tensor, because a string or an int would be a constant of the compiled graph and so compile
     every layer anew.
     """
-    if name not in _names:
+    index = _indices.setdefault(name, len(_names))
+    if index == len(_names):
         _names.append(name)
-    return torch.tensor(_names.index(name), dtype=torch.int64)
+    return torch.tensor(index, dtype=torch.int64)
 
 
 def _name(site: torch.Tensor) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mxflux.mx.backends import backend_named
+from mxflux.mx.errors import MXValueError
 from mxflux.mx.layouts import AITER_A4W4_A, AITER_A4W4_B, AITER_A6W6, PLAIN
 from mxflux.mx.spec import QuantSpec
 
@@ -53,6 +54,16 @@ class Plan:
     dgrad: GemmPlan
     wgrad: GemmPlan
 
+    # Quantizers carry this text: torch.compile takes only plain values for constants.
+    def __str__(self) -> str:
+        gemms = (self.fprop, self.dgrad, self.wgrad)
+        return "|".join(f"{gemm.a},{gemm.b},{gemm.backend}" for gemm in gemms)
+
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """The plan whose `str` is `text`; MXValueError on anything else."""
+        return _parse(text)
+
     def packs(self, role: str) -> tuple[str, str]:
         """Spec text of the row and the column pack of `input`, `weight` or `grad_output`."""
         return {
@@ -64,6 +75,16 @@ class Plan:
     def gemm(self, direction: str) -> GemmPlan:
         """The GEMM of `fprop`, `dgrad` or `wgrad`."""
         return {"fprop": self.fprop, "dgrad": self.dgrad, "wgrad": self.wgrad}[direction]
+
+
+@functools.cache
+def _parse(text: str) -> Plan:
+    parts = [part.split(",") for part in text.split("|")]
+    if [len(part) for part in parts] != [3, 3, 3]:
+        raise MXValueError(f"not a plan of three GEMMs: {text!r}")
+    for spec in (spec for a, b, _ in parts for spec in (a, b) if spec):
+        QuantSpec.parse(spec)
+    return Plan(*(GemmPlan(*part) for part in parts))
 
 
 @functools.cache

@@ -69,9 +69,12 @@ class MXQuantizer(_CustomQuantizer):
 
     plan: what the layer's GEMMs are made of. role: input, weight or grad_output. module: the name
     that counts in a census.
+
+    Equal where its annotated fields are, all of them plain values: so TE can register it for
+    torch.compile, which bakes quantizers into a graph as constants and makes them anew from these.
     """
 
-    plan: Plan
+    plan_text: str
     role: str
     module: str
     #: Patched TE hands `out` and `accumulate` to the weight gradient's qgemm.
@@ -79,23 +82,43 @@ class MXQuantizer(_CustomQuantizer):
 
     def __init__(self, plan: Plan, role: str, module: str = "") -> None:
         super().__init__()
-        self.plan, self.role, self.module = plan, role, module
-        self.row, self.column = plan.packs(role)
+        plan.packs(role)
+        self.plan_text, self.role, self.module = str(plan), role, module
+
+    @property
+    def plan(self) -> Plan:
+        """The GEMMs of the layer."""
+        return Plan.parse(self.plan_text)
+
+    @property
+    def row(self) -> str:
+        """Spec text of the row pack, "" for a tensor that stays in BF16."""
+        return self.plan.packs(self.role)[0]
+
+    @property
+    def column(self) -> str:
+        """Spec text of the column pack, "" for a tensor that stays in BF16."""
+        return self.plan.packs(self.role)[1]
 
     @property
     def where(self) -> str:
         """Module and tensor, for messages."""
         return f"{self.module or tally.UNNAMED}, {self.role}"
 
+    def _key(self) -> tuple[object, ...]:
+        usage = (self.rowwise_usage, self.columnwise_usage, self.internal)
+        return (*usage, self.plan_text, self.role, self.module)
+
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
+        return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self.plan, self.role, self.module))
+        # Not of the usage, which set_usage changes.
+        return hash((self.plan_text, self.role, self.module))
 
     def copy(self) -> MXQuantizer:
         """A quantizer of its own with the same state."""
-        twin = MXQuantizer(self.plan, self.role, self.module)
+        twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         return twin
 

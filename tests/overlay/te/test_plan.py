@@ -157,3 +157,12 @@ def test_an_attribute_that_is_no_option_is_named() -> None:
     recipe = Four()
     recipe._cached = "TE keeps such things on its recipes"
     check_options(recipe)
+
+
+def test_the_text_of_a_plan_reads_back() -> None:
+    for options in ({}, {"wgrad_precision": "bf16", "use_hadamard": True}):
+        made = plan(Four(**options))
+        assert type(made).parse(str(made)) == made
+    for text in ("", "a,b,emulated|,,|,,", "|".join(["format=e2m1,,emulated"] * 3)):
+        with pytest.raises(MXValueError, match="not a"):
+            type(made).parse(text)

@@ -118,3 +118,26 @@ def test_an_output_storage_is_filled() -> None:
     assert_close(stored.dequantize(), other.dequantize(), rtol=0, atol=0)
     with pytest.raises(TypeError, match="cannot copy"):
         stored.copy_from_storage(q(data(K, M)))
+
+
+@pytest.mark.upstream("transformer-engine>=2.18", reason="no constants of torch.compile before")
+def test_te_can_make_it_a_constant_of_a_compiled_graph() -> None:
+    """Every annotated field is a plain value, and they suffice to make the quantizer again."""
+    from transformer_engine.pytorch.dynamo import register_value_opaque_quantizer
+
+    from mxflux.te.quantizer import MXQuantizer
+
+    class Registered(MXQuantizer):
+        """Registered, which MXQuantizer itself is not: that would last beyond this test."""
+
+    register_value_opaque_quantizer(Registered)
+    q = Registered(quantizer(use_hadamard=True).plan, "weight", "layers.0.fc1")
+    q.set_usage(columnwise=False)
+    text, names = q.__fx_repr__()
+    again = eval(text, names)
+    assert again == q
+    assert again is not q
+    assert again != Registered(q.plan, "weight", "layers.1.fc1")
+    x = data(M, K)
+    assert torch.equal(again(x).data, q(x).data)
+    assert again(x).get_usages() == {"rowwise": True, "columnwise": False}

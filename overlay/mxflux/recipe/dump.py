@@ -34,13 +34,14 @@ def _lines(section: Section, prefix: str, depth: int) -> Iterator[tuple[str, int
             yield key, depth, name, ""
             yield from _lines(value, f"{key}.", depth + 1)
         else:
-            yield key, depth, name, f" {_inline(value)}"
+            yield key, depth, name, f" {inline(value)}"
 
 
-def _inline(value: Any) -> str:
+def inline(value: Any) -> str:
+    """A value on one line, as YAML."""
     if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_inline, value))}]"
+        return f"[{', '.join(map(inline, value))}]"
     if isinstance(value, dict):
-        pairs = (f"{_inline(key)}: {_inline(item)}" for key, item in value.items())
+        pairs = (f"{inline(key)}: {inline(item)}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"
     return write_scalar(value)

@@ -26,8 +26,15 @@ class Idle:
     unless: str
 
 
+def _guided(r: Recipe) -> bool:
+    from mxflux.flux.architecture import PRESETS
+
+    own = r.model.guidance_embed
+    return PRESETS[r.model.preset].guidance_embed if own is None else own
+
+
 IDLE = (
-    Idle("model", ("guidance_scale",), lambda r: _guided(r), "guidance_embed: true"),
+    Idle("model", ("guidance_scale",), _guided, "guidance_embed: true"),
     Idle(
         "model",
         ("position_embedding_type",),
@@ -253,10 +260,3 @@ def known(r: Recipe, section: str, name: str, default: Any) -> Any:
         return getattr(getattr(r, section), name)
     except UnknownValueError:
         return default
-
-
-def _guided(r: Recipe) -> bool:
-    from mxflux.flux.architecture import PRESETS
-
-    own = r.model.guidance_embed
-    return PRESETS[r.model.preset].guidance_embed if own is None else own

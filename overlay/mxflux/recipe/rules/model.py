@@ -20,9 +20,11 @@ def _sizes(r: Recipe) -> Iterator[Finding]:
     try:
         build_architecture(r.model.preset, given)
     except ValueError as error:
-        named = [name for name in given if f"{name}=" in str(error)]
-        named.sort(key=lambda name: (given[name] is None, str(error).index(f"{name}=")))
-        yield Finding(f"model.{named[0] if named else 'preset'}", f"model: {error}")
+        message = str(error)
+        named = [name for name in given if f"{name}=" in message]
+        # The key to correct: one that the recipe sets, the one that the message begins with.
+        named.sort(key=lambda name: (given[name] is None, message.index(f"{name}=")))
+        yield Finding(f"model.{named[0] if named else 'preset'}", f"model: {message}")
 
 
 def _rotation(r: Recipe) -> Iterator[Finding]:

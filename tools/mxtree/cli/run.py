@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    recipe: Annotated[Path, typer.Argument(help="Recipe, as recipes/cpu/flux_tiny.yaml.")],
+    recipe: Annotated[str, typer.Argument(help="A file, or a name of `recipe ls`.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", show_default=False)
     ] = None,

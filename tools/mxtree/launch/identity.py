@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mxtree.project import Project
     from mxtree.tree.manifest import Manifest
 
-_NEEDS = "mxflux.recipe.launch.plan"
+_NEEDS = ("mxflux.recipe.launch.plan", "mxflux.recipe.memory")
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ def choose(project: Project, request: RunRequest) -> Code:
             raise FatalError(
                 f"there is no tree at {tree}", hint="./mxtree build && ./mxtree install"
             )
-        use_overlay(project.overlay, needs=_NEEDS)
+        use_overlay(project.overlay, *_NEEDS)
         return Code(tree, None, (f"there is no tree at {tree}: planned with overlay/",))
     manifest = load_manifest(tree)
-    use_overlay(tree / "overlay", needs=_NEEDS)
+    use_overlay(tree / "overlay", *_NEEDS)
     return Code(tree, manifest, tuple(_stale(project, manifest)))
 
 

@@ -53,8 +53,7 @@ def _lines(plan: Any, code: Code, start: Any, refusal: str | None) -> Iterator[s
     yield f"{'training':10} {recipe.schedule.train_iters} steps, {plan.batch.train_samples} samples"
     if plan.batch.evaluation is not None:
         yield f"{'evaluation':10} {plan.batch.evaluation}, every {recipe.evaluation.interval} steps"
-    for line in memory.lines(plan):
-        yield f"{'memory':10} {line}"
+    yield f"{'memory':10} {memory.line(plan)}"
     yield from ("", "paths")
     yield from (f"  {name:12} {path}" for name, path in plan.paths().items())
     yield from ("", "command")

@@ -13,7 +13,7 @@ from mxtree.errors import FatalError
 class RunRequest:
     """One command line of `mxtree run`."""
 
-    recipe: Path
+    recipe: str
     overrides: tuple[str, ...] = ()
     nproc: int | None = None
     nodes: int | None = None

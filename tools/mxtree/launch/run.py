@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mxtree.environment import venv
 from mxtree.errors import ExitCode, FatalError
 from mxtree.launch import identity, machine, report
+from mxtree.recipes.access import find_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ def _plan(project: Project, request: RunRequest, code: Code) -> Any:
     from mxflux.recipe import load
     from mxflux.recipe.launch.plan import make_plan
 
-    loaded = load(request.recipe, request.all_overrides())
+    loaded = load(find_recipe(project, request.recipe), request.all_overrides())
     name = loaded.recipe.name + (f".fake-{request.fake_world}" if request.fake_world else "")
     folder = request.run_dir or project.root / "runs" / name
     python = request.python or venv.python_of(venv.default_location(code.tree))

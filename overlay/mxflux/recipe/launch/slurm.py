@@ -80,6 +80,8 @@ def _options(plan: LaunchPlan) -> Iterator[tuple[str, str]]:
 
 def _environment(plan: LaunchPlan) -> Iterator[str]:
     """Yield the variables that do not depend on where the script is submitted from."""
+    yield "# What `mxtree install` proved is what runs."
+    yield "unset PYTHONPATH"
     for change in plan.environment.changes:
         if change.action in ("set", "replace"):
             yield f"# {change.reason}."

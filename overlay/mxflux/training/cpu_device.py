@@ -166,6 +166,11 @@ def enable(*, despite_cuda: bool = False) -> CpuDevice:
     return _enabled
 
 
+def is_enabled() -> bool:
+    """Whether this process runs Megatron-LM on the CPU already."""
+    return _enabled is not None
+
+
 @contextlib.contextmanager
 def cpu_device(*, despite_cuda: bool = False) -> Iterator[CpuDevice]:
     """``enable`` for the length of a with block (see there)."""

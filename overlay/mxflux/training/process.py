@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .cpu_device import cpu_device
+from .cpu_device import cpu_device, is_enabled
 from .errors import SetupError
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def _prepare_cpu(transformer_impl: str, stack: contextlib.ExitStack) -> None:
         sys.modules["transformer_engine"] = None  # type: ignore[assignment]  the import system's no
         stack.callback(sys.modules.pop, "transformer_engine", None)
         logger.info("device: cpu hides TransformerEngine from Megatron")
-    stack.enter_context(cpu_device(despite_cuda=True))
+    if not is_enabled():  # a caller that runs several processes from one has done it for all
+        stack.enter_context(cpu_device(despite_cuda=True))
 
 
 def _prepare_accelerator(device: str, local_rank: int) -> torch.device:

@@ -19,6 +19,7 @@ from mxflux.checkpoint.training import (
     save_training_checkpoint,
 )
 
+from .errors import SetupError
 from .mx_precision import start_stochastic_rounding
 from .random_state import StepCounter
 
@@ -41,6 +42,20 @@ class Position:
     samples: int = 0
 
 
+NOT_SERVED = ("no_save_rng", "no_load_optim", "no_load_rng")
+"""Keys of Megatron that would make a resumed run another one; finetune starts a new one."""
+
+
+def check_checkpoint_keys(recipe: Recipe) -> None:
+    """Raise SetupError naming a key that these checkpoints do not serve."""
+    asked = [key for key in NOT_SERVED if getattr(recipe.checkpoint, key)]
+    if asked:
+        raise SetupError(
+            f"checkpoint.{', checkpoint.'.join(asked)}: a checkpoint is saved and resumed as a "
+            "whole here. Remove the key; checkpoint.finetune takes the weights alone"
+        )
+
+
 class Checkpoints:
     """Saves and resumes one run; every method is called on every rank.
 
@@ -55,6 +70,7 @@ class Checkpoints:
         *,
         published: Callable[[int, Path, float], None],
     ) -> None:
+        check_checkpoint_keys(recipe)
         self.settings = recipe.checkpoint
         self.recipe = recipe
         self.run_dir = run_dir
@@ -135,7 +151,7 @@ class Checkpoints:
         progress = Progress(position.step, position.samples, self.recipe_sha256)
         path = save_training_checkpoint(
             self.run_dir,
-            self._parts(built, forward_step, loader),
+            self._parts(built, forward_step, loader, saving=True),
             progress,
             optimizer_format=self.settings.optimizer_format,
             keep=self.settings.keep,
@@ -160,11 +176,17 @@ class Checkpoints:
             self.published(int(path.name.removeprefix("iter_")), path, 0.0)
 
     def _parts(
-        self, built: Built, forward_step: FluxForwardStep, loader: Resumable | None
+        self,
+        built: Built,
+        forward_step: FluxForwardStep,
+        loader: Resumable | None,
+        *,
+        saving: bool = False,
     ) -> TrainingParts:
+        without_optimizer = saving and self.settings.no_save_optim
         return TrainingParts(
             model=built.ddp,
-            optimizer=built.optimizer,
+            optimizer=None if without_optimizer else built.optimizer,
             scheduler=built.scheduler,
             loader=loader,
             counter=forward_step.counter,

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole runs on two gloo ranks: what they write, how they stop, that they resume bit for bit."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from training_runs import Server, copy_up_to, events, make_run, trace
+
+from mxflux.checkpoint.verify import verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEPS = 12
+
+
+def test_loss_falls_well_below_the_constant_predictor(whole: Path) -> None:
+    """Noise has unit variance: predicting a constant costs more than 1."""
+    losses = [event["loss"] for event in events(whole, "train")]
+    assert len(losses) == STEPS
+    assert losses[0] > 1.0
+    assert losses[-1] < 0.8
+
+
+def test_a_run_writes_what_the_report_reads(whole: Path) -> None:
+    event = events(whole, "train")[4]
+    assert (event["step"], event["samples"]) == (5, 160)
+    assert event["lr"] == pytest.approx(4e-3)
+    assert event["grad_norm"] > 0
+    assert event["images_per_second_per_gpu"] > 0
+    assert event["tflops_per_gpu"] > 0
+    assert event["peak_share"] is None
+    assert [e["step"] for e in events(whole, "evaluation")] == [4, 8, 12]
+    assert {e["count"] for e in events(whole, "evaluation")} == {224}
+    assert [e["step"] for e in events(whole, "checkpoint")] == [4, 8, 12]
+    assert events(whole, "attempt")[0]["step"] == 0
+    assert events(whole, "stop") == []
+    assert json.loads((whole / "census.json").read_text("utf-8")) == {"expected": []}
+    assert json.loads((whole / "fusions.json").read_text("utf-8")) == []
+    assert verify((whole / "latest").resolve()).tensors
+
+
+def test_a_run_resumes_bit_identically(server: Server, whole: Path, tmp_path: Path) -> None:
+    resumed = server.finish(copy_up_to(whole, tmp_path / "run", 4))
+    again = trace(resumed)
+    assert set(again) >= {5, STEPS, ("evaluation", STEPS)}
+    assert again == {key: value for key, value in trace(whole).items() if key in again}
+
+
+def test_a_finished_run_does_nothing_more(server: Server, whole: Path, tmp_path: Path) -> None:
+    run = server.finish(copy_up_to(whole, tmp_path / "run", STEPS))
+    assert events(run, "train") == []
+    assert events(run, "checkpoint") == []
+
+
+def test_sigterm_finishes_the_step_saves_and_exits_0(
+    server: Server, whole: Path, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", "checkpoint.save_interval=null")
+    server.finish(run, signal_at_step=3)
+    stop = events(run, "stop")[0]
+    assert stop["step"] >= 3
+    assert stop["reason"] == "received SIGTERM"
+    assert [e["step"] for e in events(run, "checkpoint")] == [stop["step"]]
+    server.finish(run)
+    assert [e["attempt"] for e in events(run, "attempt")] == [1, 2]
+    assert trace(run) == trace(whole)
+
+
+def test_killed_ranks_resume_with_the_loss_of_a_whole_run(
+    server: Server, whole: Path, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", "checkpoint.save_interval=2")
+    for _ in range(3):
+        server.run(run, kill_after=random.uniform(0.8, 2.5))
+    server.finish(run)
+    assert trace(run) == trace(whole)
+
+
+def test_saving_in_the_background_changes_nothing(
+    server: Server, whole: Path, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", "checkpoint.async_save=true", "checkpoint.keep=2")
+    server.finish(run)
+    assert trace(run) == trace(whole)
+    kept = sorted(path.name for path in (run / "checkpoints").glob("iter_*"))
+    assert kept == ["iter_0000008", "iter_0000012"]
+    assert verify((run / "latest").resolve()).tensors

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment of the ranks: from the recipe, named where it differs, refused where it must be."""
+"""The environment of the ranks: from the recipe, named where it differs, refused where needed."""
 
 from __future__ import annotations
 

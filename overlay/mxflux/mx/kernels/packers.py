@@ -192,8 +192,10 @@ def _store_units(
         at = r * (K // 8) + u
     data_rows = tl.cdiv(rows, 256) * 256 if LAYOUT == "aiter_a6w6.v1" else rows
     mask = (r < data_rows) & (u < K // 8)
-    if SIX:
-        mask = (u % 4 < 3) & (EVEN or mask)
+    if SIX and EVEN:
+        mask = u % 4 < 3
+    elif SIX:
+        mask = (u % 4 < 3) & mask
     if EVEN and not SIX:
         tl.store(data_ptr + at, units)
     else:

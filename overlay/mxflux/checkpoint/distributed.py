@@ -228,10 +228,13 @@ def load_checkpoint(
     raise_together(folder, metadata_problems(stored.tensors, manifest))
     raise_together(folder, strict_problems(stored.tensors, state, model_only))
     present = without_absent_extra_state(state, stored.objects)
+    loaded: StateDict = {}
+    problems = []
     try:
-        loaded: StateDict = dist_checkpointing.load(present, str(folder))
+        loaded = dist_checkpointing.load(present, str(folder))
     except (*WRITE_ERRORS, AssertionError, KeyError) as error:
-        raise CheckpointError(f"{folder}: not loaded: {cause_of(error)}") from error
+        problems.append(f"not loaded: {cause_of(error)}")  # some errors are seen by rank 0 alone
+    raise_together(folder, problems)
     return loaded
 
 

@@ -36,8 +36,9 @@ class NativeView:
     Raises CheckpointError with the complete list when stored and expected tensors differ.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, allow_nan: bool = False) -> None:
         self._checkpoint = checkpoint
+        self._allow_nan = allow_nan
         self._links: dict[str, Link] = {}
         self._cache: OrderedDict[Link, dict[str, Tensor]] = OrderedDict()
         self.tensors: dict[str, TensorInfo] = {}
@@ -51,7 +52,10 @@ class NativeView:
                 self.tensors[name] = TensorInfo(shapes[name], dtype)
 
     def load(self, name: str) -> Tensor:
-        """One native tensor; raises CheckpointError when it has a NaN or an infinity."""
+        """One native tensor.
+
+        Raises CheckpointError when it has a NaN or an infinity, unless they are allowed.
+        """
         link = self._links[name]
         if link not in self._cache:
             stored = tuple(self._load_finite(foreign) for foreign in link.foreign)
@@ -62,6 +66,8 @@ class NativeView:
 
     def _load_finite(self, name: str) -> Tensor:
         tensor = self._checkpoint.source.load(name)
+        if self._allow_nan:
+            return tensor
         values = tensor.float() if tensor.dtype in _NOT_FINITE_CHECKED else tensor
         if not torch.isfinite(values).all():
             count = int((~torch.isfinite(values)).sum())

@@ -24,6 +24,7 @@ from .torch_dist import LOADER_STATE, RANDOM_STATE
 from .training_record import TrainingRecord, record_from_json, release
 from .training_state import (
     current_layout,
+    every_loader,
     held_by,
     loader_object,
     random_object,
@@ -212,8 +213,7 @@ class _Plan:
         if saved == data:
             index = parallel_state.get_data_parallel_rank()
             return {LOADER_STATE: loader_object(None, data, index)}
-        objects = {f"rank_{index}": loader_object(None, saved, index) for index in range(saved)}
-        return {_ALL_LOADERS: objects}
+        return {_ALL_LOADERS: every_loader(saved)}
 
 
 def _model_alone(parts: TrainingParts) -> TrainingParts:

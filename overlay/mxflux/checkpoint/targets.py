@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from mxflux.flux.architecture import FluxArchitecture
 
+    from .casting import View
     from .links import Link
     from .manifest import Manifest
-    from .native_view import NativeView
 
 LAYOUTS = ("diffusers", "bfl", NATIVE_FORMAT, "megatron")
 DEFAULT_SHARD_BYTES = 10_000_000_000
@@ -62,7 +62,7 @@ def write_target(
     layout: str,
     destination: Path,
     arch: FluxArchitecture,
-    view: NativeView,
+    view: View,
     manifest: Manifest,
     max_shard_bytes: int,
 ) -> None:
@@ -82,7 +82,7 @@ def write_target(
 class _Writer:
     """Foreign tensors in link order, recorded in the manifest as they pass."""
 
-    def __init__(self, links: list[Link], view: NativeView, manifest: Manifest) -> None:
+    def __init__(self, links: list[Link], view: View, manifest: Manifest) -> None:
         self.view = view
         self.manifest = manifest
         self.links = {name: link for link in links for name in link.foreign}
@@ -120,6 +120,7 @@ def _write_file(destination: Path, arch: FluxArchitecture, writer: _Writer) -> N
         raise ValueError(f"{destination}: a BFL checkpoint is one file named *.safetensors")
     record = destination.with_name(f"{destination.name}.{MANIFEST_NAME}")
     require_absent(destination)
+    destination.parent.mkdir(parents=True, exist_ok=True)
     metadata = {ARCHITECTURE_KEY: json.dumps(architecture_to_json(arch))}
     scratch = destination.with_name(f".{destination.name}.partial-{os.getpid()}")
     try:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from mxflux.flux.architecture import FluxArchitecture
 
+    from .casting import View
     from .manifest import Manifest
-    from .native_view import NativeView
     from .safetensors_file import TensorInfo
 
 RANDOM_STATE = "random_state"
@@ -43,6 +43,11 @@ class _ModelTensors:
 
     stored: DistributedTensors
     tensors: dict[str, TensorInfo]
+
+    @property
+    def all_tensors(self) -> dict[str, TensorInfo]:
+        """The optimizer's, too."""
+        return self.stored.tensors
 
     def load(self, name: str) -> Tensor:
         """One whole tensor."""
@@ -78,7 +83,7 @@ def open_torch_dist(path: Path, architecture: FluxArchitecture | None) -> Checkp
     return Checkpoint(path, "megatron", found, _ModelTensors(stored, model))
 
 
-def write_torch_dist(destination: Path, view: NativeView, manifest: Manifest) -> None:
+def write_torch_dist(destination: Path, view: View, manifest: Manifest) -> None:
     """Write native tensors as a Megatron checkpoint, recording each in ``manifest``."""
 
     def fetch(name: str) -> Tensor:

@@ -11,6 +11,7 @@ from megatron.core import package_info, parallel_state
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 
 from . import random_states
+from .padded_buckets import padded_buckets
 from .torch_dist import LOADER_STATE, RANDOM_STATE
 from .training_record import OPTIMIZER_FORMATS, Layout, Progress, TrainingRecord
 
@@ -90,9 +91,10 @@ def training_state(
     model = unwrapped(parts.model).sharded_state_dict(metadata=metadata)
     state: StateDict = {"model": model}
     if parts.optimizer is not None:
-        state["optimizer"] = parts.optimizer.sharded_state_dict(
-            model, is_loading=is_loading, metadata=metadata
-        )
+        with padded_buckets(parts.optimizer):
+            state["optimizer"] = parts.optimizer.sharded_state_dict(
+                model, is_loading=is_loading, metadata=metadata
+            )
     if not is_loading:
         state["common"] = _common(parts)
     return state
@@ -116,9 +118,21 @@ def random_object(states: Any = None) -> ShardedObject:
 
 def loader_object(state: Any, data: int, index: int) -> ShardedObject:
     """The loader of a data-parallel rank; model-parallel ranks beside it have the same."""
-    replica = parallel_state.get_tensor_model_parallel_rank()
-    replica += parallel_state.get_context_parallel_rank() * 1000
+    replica = (
+        parallel_state.get_tensor_model_parallel_rank(),
+        parallel_state.get_context_parallel_rank(),
+        0,
+    )
     return ShardedObject(LOADER_STATE, state, (data,), (index,), replica_id=replica)
+
+
+def every_loader(data: int) -> dict[str, ShardedObject]:
+    """The loaders of all ``data`` ranks of a saved run, asked for by every rank of this one."""
+    replica = torch.distributed.get_rank()
+    return {
+        f"rank_{index}": ShardedObject(LOADER_STATE, None, (data,), (index,), replica_id=replica)
+        for index in range(data)
+    }
 
 
 def unwrapped(model: nn.Module) -> Any:

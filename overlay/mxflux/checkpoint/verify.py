@@ -3,28 +3,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .chunks import damaged_tensors
 from .errors import CheckpointError
+from .locate import locate
 from .manifest import MANIFEST_NAME, Manifest, describe, describe_file, read_manifest
 from .safetensors_file import DTYPE_NAMES, TensorInfo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .sources import TensorSource
 
 
 def verify(path: Path | str) -> Manifest:
-    """Check a checkpoint (folder, or BFL file with its manifest beside it).
+    """Check a checkpoint (folder, BFL file with its manifest beside it, or a run: see locate).
 
     Returns its manifest. Raises CheckpointError listing every missing, extra, truncated or
     changed file, and every tensor that is missing, extra or not what the manifest says.
     """
-    path = Path(path)
-    folder, record = (path, path / MANIFEST_NAME)
-    if path.is_file():
-        folder, record = path.parent, path.with_name(f"{path.name}.{MANIFEST_NAME}")
+    path = locate(path)
+    folder, record = manifest_of(path)
     manifest = read_manifest(record)
     problems = [*file_problems(folder, manifest, sorted(manifest.files))]
     if path.is_dir():
@@ -34,6 +34,13 @@ def verify(path: Path | str) -> Manifest:
     if problems:
         raise CheckpointError(f"{path}: {len(problems)} problem(s):", problems)
     return manifest
+
+
+def manifest_of(path: Path) -> tuple[Path, Path]:
+    """The folder of a checkpoint's files, and its manifest's path."""
+    if path.is_file():
+        return path.parent, path.with_name(f"{path.name}.{MANIFEST_NAME}")
+    return path, path / MANIFEST_NAME
 
 
 def file_problems(folder: Path, manifest: Manifest, names: list[str]) -> list[str]:

@@ -19,6 +19,7 @@ COMMANDS = (
     "install",
     "recipe",
     "run",
+    "ckpt",
     "wheel",
     "test",
     "lint",

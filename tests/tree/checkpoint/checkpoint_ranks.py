@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the checkpoint tests run on each rank (see support.ranks)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from checkpoint_run import Batches, Run, draws, start
+
+from mxflux.checkpoint.errors import CheckpointError
+from mxflux.checkpoint.training import AsyncSaves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORMATS = ("dp_reshardable", "fully_reshardable")
+
+
+def save_on_two(root: str) -> dict[str, Any]:
+    """Train, save in both formats and in the background, train on; resume and train the same."""
+    start()
+    out: dict[str, Any] = {}
+    run = Run()
+    run.train(3)
+    for kind in FORMATS:
+        run.save(f"{root}/{kind}", optimizer_format=kind)
+    out["again"] = _error(lambda: run.save(f"{root}/{FORMATS[0]}"))
+    out["format"] = _error(lambda: run.save(f"{root}/no", optimizer_format="zero"))
+    saves = AsyncSaves()
+    run.save(f"{root}/background", saves=saves)
+    out["not yet"] = Path(f"{root}/background/latest").exists()
+    out["continued"] = run.train(3)  # while the save goes on: it must not see these steps
+    out["published"] = [str(path) for path in saves.close()]
+    for kind in (*FORMATS, "background"):
+        out[kind] = resumed(f"{root}/{kind}", 3)
+    return {**out, **_generators(root), **_retention(root)}
+
+
+def resumed(path: str, steps: int, **options: Any) -> dict[str, Any]:
+    """Losses after resuming in a fresh run, the state of its schedule, and its weights."""
+    run = Run(**options)
+    loaded = run.load(path)
+    assert loaded.record is not None
+    out: dict[str, Any] = {
+        "restored": loaded.restored,
+        "samples": loaded.record.progress.consumed_samples,
+        "lr": run.optimizer.param_groups[0]["lr"],
+        "position": run.loader.position,
+        "losses": run.train(steps),
+    }
+    return {**out, "weights": run.weights()}
+
+
+def reshard_to_one(root: str) -> dict[str, Any]:
+    """Resume on one rank what two saved, and save it there; what is refused."""
+    start()
+    out: dict[str, Any] = {kind: resumed(f"{root}/{kind}", 3) for kind in FORMATS}
+    run = Run()
+    run.load(f"{root}/{FORMATS[0]}/checkpoints")
+    for kind in FORMATS:
+        run.save(f"{root}/one_{kind}", optimizer_format=kind)
+    path = f"{root}/{FORMATS[0]}/latest"
+    out["fixed loader"] = _error(lambda: Run(loader=Batches).load(path))
+    out["generators"] = _error(lambda: Run(reseed=False).load(path))
+    out["buckets"] = _error(lambda: Run(bucket_size=5_000).load(path))
+    out["weights"] = _start_from_weights(path)
+    return out
+
+
+def reshard_to_two(root: str) -> dict[str, Any]:
+    """Resume on two ranks what one saved; then on two tensor-parallel ranks."""
+    start()
+    out: dict[str, Any] = {kind: resumed(f"{root}/one_{kind}", 3) for kind in FORMATS}
+    start(2)
+    path = f"{root}/{FORMATS[0]}/latest"
+    out["tensor"] = _error(lambda: Run(tensor_parallel=2).load(path))
+    out["tensor weights"] = _start_from_weights(path, tensor_parallel=2)
+    out["tensor fully"] = resumed(f"{root}/{FORMATS[1]}", 3, tensor_parallel=2)
+    return out
+
+
+def _start_from_weights(path: str, **options: Any) -> dict[str, Any]:
+    run = Run(**options)
+    loaded = run.load(path, model_only=True)
+    return {"restored": loaded.restored, "position": run.loader.position, **run.weights()}
+
+
+def _generators(root: str) -> dict[str, Any]:
+    run = Run(reseed=False)
+    run.train(1)
+    run.save(f"{root}/random")
+    following = [*run.train(2), *draws()]
+    torch.manual_seed(999)
+    again = Run(reseed=False)
+    again.load(f"{root}/random")
+    return {"following": following, "restored": [*again.train(2), *draws()]}
+
+
+def _retention(root: str) -> dict[str, Any]:
+    run = Run()
+    for _ in range(4):
+        run.train(1)
+        run.save(f"{root}/kept", keep=2)
+    return {"kept": sorted(p.name for p in Path(root, "kept", "checkpoints").iterdir())}
+
+
+def _error(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except (CheckpointError, OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"

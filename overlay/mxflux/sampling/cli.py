@@ -106,9 +106,7 @@ def _request(options: argparse.Namespace, context: Context) -> Request:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mxtree sample", description="Draw with a trained Flux.")
     add = parser.add_argument
-    add(
-        "checkpoint", type=Path, help="run directory, its latest, a checkpoint, or diffusers folder"
-    )
+    add("checkpoint", type=Path, help="run directory, its latest, checkpoint or diffusers folder")
     add("-o", "--output", type=Path, required=True, help="PNG to write")
     add("--prompt", action="append", help="what to draw (repeatable)")
     add("--label", action="append", type=int, choices=range(10), help="a digit (repeatable)")

@@ -73,4 +73,5 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(view.load(name))
-    return model.to(device).eval()
+    model.to(device).eval()
+    return model

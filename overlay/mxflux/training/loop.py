@@ -94,6 +94,8 @@ class Loop:
             more["fetch_seconds"] = batches.take_seconds()
         tokens = self.ready.forward_step.tokens
         self.reporter.step(step, self.position.samples, result, tokens, more)
+        if self.mlperf is not None and step % self.recipe.mlperf.log_interval == 0:
+            self.mlperf.throughput(self.position.samples)
         return result
 
     def _between_steps(self, result: StepResult) -> Outcome | None:

@@ -195,6 +195,13 @@ class Trainer:
             eval_samples=budget.samples,
             config_filename=f"{self.recipe.name}.yaml",
         )
+        problems = facts.problems(settings.ruleset)
+        if problems and settings.submission_division == "closed":
+            raise SetupError(
+                f"mlperf: the rules of {settings.ruleset} would refuse the log of this run "
+                "(mlperf.submission_division=open logs it all the same):\n  "
+                + "\n  ".join(problems)
+            )
         path = log_path(self.run_dir, self.attempt) if self.process.is_first else None
         with MLPerfLog(path, target=settings.target_val_loss) as log:
             log.describe(facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,10 +75,15 @@ def test_sigterm_finishes_the_step_saves_and_exits_0(
 def test_killed_ranks_resume_with_the_loss_of_a_whole_run(
     server: Server, whole: Path, tmp_path: Path
 ) -> None:
+    """The script benchmarks/killed_runs.py does the same ten times, on a longer run."""
     run = make_run(tmp_path / "run", "checkpoint.save_interval=2")
-    for _ in range(3):
-        server.run(run, kill_after=random.uniform(0.8, 2.5))
+    for step, ranks in ((3, [0, 1]), (7, [1])):
+        answer = server.run(
+            run, kill_at_step=step, kill_delay=random.uniform(0, 0.4), kill_ranks=ranks
+        )
+        assert answer["codes"][1] == -signal.SIGKILL
     server.finish(run)
+    assert len(events(run, "attempt")) == 3
     assert trace(run) == trace(whole)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from mxflux.recipe.loading import load
 
-RECIPE = """\
+_SHORT = """\
 name: tiny
 device: cpu
 launch: {nproc_per_node: 2}
@@ -22,19 +22,27 @@ model:
   timestep_sampling_strategy: direct_uniform
 precision: {params_dtype: float32}
 data: {kind: digits, image_size: 32, text_length: 4}
-schedule: {train_iters: 12, micro_batch_size: 8, global_batch_size: 32, seed: 7}
+schedule: {train_iters: STEPS, micro_batch_size: 8, global_batch_size: 32, seed: 7}
 optimizer: {lr: 4.0e-3, lr_warmup_iters: 2, weight_decay: 0.01}
 parallel: {distributed_backend: gloo, overlap_grad_reduce: true, overlap_param_gather: true}
+"""
+LONG = (
+    _SHORT.replace("STEPS", "12")
+    + """\
 checkpoint: {save_interval: 4}
 evaluation: {interval: 4, samples: 224, micro_batch_size: 16, global_batch_size: 32}
 """
+)
+"""12 steps with checkpoints and evaluations."""
+SHORT = _SHORT.replace("STEPS", "3") + "checkpoint: {save_final: false}\n"
+"""3 steps and nothing else."""
 
 
-def make_run(folder: Path, *overrides: str) -> Path:
-    """A run directory with the tiny recipe and some other values."""
+def make_run(folder: Path, *overrides: str, recipe: str = LONG) -> Path:
+    """A run directory with a tiny recipe and some other values."""
     folder.mkdir(parents=True)
     source = folder / "source.yaml"
-    source.write_text(RECIPE, "utf-8")
+    source.write_text(recipe, "utf-8")
     (folder / "recipe.yaml").write_bytes(load(source, overrides).dump_resolved())
     source.unlink()
     return folder

@@ -40,36 +40,39 @@ def run(
     world: int,
     call: str | None = None,
     signal_at_step: int | None = None,
-    kill_after: float | None = None,
-    timeout: float = 100,
+    kill_at_step: int | None = None,
+    kill_delay: float = 0.0,
+    kill_ranks: list[int] | None = None,
+    timeout: float = 200,
     environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Exit codes and output of the ranks; a rank that a signal ended has its negative number.
 
     call: "module:function" that each rank runs in place of the trainer's main, with the run
-    directory. signal_at_step: SIGTERM for rank 0 once that step is logged. kill_after: SIGKILL
-    for all after so many seconds.
+    directory. signal_at_step: SIGTERM for rank 0 once that step is logged. kill_at_step: SIGKILL
+    for ``kill_ranks`` (default: all) ``kill_delay`` seconds after that step is logged.
     """
     port = str(_free_port())
-    start = time.monotonic()
+    deadline = time.monotonic() + timeout
     ranks = [
         _fork(run_dir, rank, world, port, call, environment or {}) for rank in range(world)
     ]
     codes: dict[int, int] = {}
-    signalled = False
     while len(codes) < world:
-        for rank, pid in enumerate(ranks):
-            if rank not in codes and (ended := os.waitpid(pid, os.WNOHANG))[0]:
-                codes[rank] = os.waitstatus_to_exitcode(ended[1])
-        elapsed = time.monotonic() - start
-        if signal_at_step is not None and not signalled and _logged(run_dir, signal_at_step):
-            signalled = True
+        for rank in set(range(world)) - codes.keys():
+            pid, status = os.waitpid(ranks[rank], os.WNOHANG)
+            if pid:
+                codes[rank] = os.waitstatus_to_exitcode(status)
+        if signal_at_step is not None and _logged(run_dir, signal_at_step):
+            signal_at_step = None
             os.kill(ranks[0], signal.SIGTERM)
-        if elapsed > (timeout if kill_after is None else kill_after):
-            for rank, pid in enumerate(ranks):
-                if rank not in codes:
-                    os.kill(pid, signal.SIGKILL)
-            kill_after = timeout = float("inf")
+        if kill_at_step is not None and _logged(run_dir, kill_at_step):
+            kill_at_step = None
+            time.sleep(kill_delay)
+            _kill([ranks[n] for n in kill_ranks or range(world) if n not in codes])
+        if time.monotonic() > deadline:
+            deadline = float("inf")
+            _kill([pid for rank, pid in enumerate(ranks) if rank not in codes])
         time.sleep(0.01)
     outputs = [Path(run_dir, f"rank-{rank}.log").read_text("utf-8") for rank in range(world)]
     return {"codes": [codes[rank] for rank in range(world)], "outputs": outputs}
@@ -109,8 +112,12 @@ def _main(run_dir: str, call: str | None) -> int:
         main = importlib.import_module("mxflux.training.main")
         return int(main.main(["--run-dir", run_dir]))
     module, _, function = call.partition(":")
-    getattr(importlib.import_module(module), function)(Path(run_dir))
-    return 0
+    return int(getattr(importlib.import_module(module), function)(Path(run_dir)))
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _logged(run_dir: str, step: int) -> bool:

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short runs: warm-up without a trace, precision by census, compile, NaN, other rank counts."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from training_runs import SHORT, Server, copy_up_to, events, make_run, trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MXFP4 = (
+    "precision.fp4=e2m1", "precision.fp4_recipe=mxfp4", "precision.gemm_backend=emulated",
+    "precision.mx_hadamard=true", "precision.mx_stochastic_rounding=true",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def short(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+    """What three plain steps are."""
+    return trace(server.finish(make_run(tmp_path_factory.mktemp("short") / "run", recipe=SHORT)))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "schedule.warmup_train_steps=2",
+        "parallel.defer_grad_buffer_zero=true",
+        "parallel.overlap_param_gather=false",
+        "schedule.manual_gc=true",
+        "probes.batch_fetch_timing=true",
+    ],
+)
+def test_settings_that_must_not_change_a_number(
+    server: Server, short: dict[Any, Any], tmp_path: Path, override: str
+) -> None:
+    run = server.finish(make_run(tmp_path / "run", override, recipe=SHORT))
+    assert trace(run) == short
+
+
+def test_warm_up_leaves_every_state_bit_equal(server: Server, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", recipe=SHORT)
+    server.finish(run, call="training_ranks:state_around_warm_up")
+    found = json.loads((run / "answer.json").read_text("utf-8"))
+    assert found["changed by a step"]
+    assert found["changed by the warm-up"] == []
+    assert found["adam states"] == 0
+
+
+def test_resume_skips_the_warm_up(server: Server, whole: Path, tmp_path: Path) -> None:
+    run = copy_up_to(whole, tmp_path / "run", 8)
+    recipe = (run / "recipe.yaml").read_text("utf-8")
+    changed = recipe.replace("warmup_train_steps: 0", "warmup_train_steps: 2")
+    assert changed != recipe
+    (run / "recipe.yaml").write_text(changed, "utf-8")
+    answer = server.run(run)
+    assert answer["codes"] == [0, 0]
+    assert "resumed: no warm-up" in answer["outputs"][0]
+    again = trace(run)
+    assert again == {key: value for key, value in trace(whole).items() if key in again}
+
+
+def test_every_quantized_linear_runs_in_mxfp4(server: Server, tmp_path: Path) -> None:
+    run = server.finish(make_run(tmp_path / "run", *MXFP4, recipe=SHORT))
+    census = json.loads((run / "census.json").read_text("utf-8"))
+    expected = census.pop("expected")
+    assert len(expected) == 12
+    assert set(census) == set(expected)
+    for directions in census.values():
+        assert set(directions) == {"fprop", "dgrad", "wgrad"}
+        for gemm in directions.values():
+            assert (gemm["format"], gemm["backend"], gemm["gemms"]) == ("e2m1", "emulated", 2)
+            assert gemm["quantizations"] == 4
+
+
+def test_mxfp4_resumes_bit_identically(server: Server, tmp_path: Path) -> None:
+    """Also its stochastic rounding, whose state is in no checkpoint."""
+    whole = server.finish(
+        make_run(tmp_path / "whole", *MXFP4, "schedule.train_iters=4",
+                 "checkpoint.save_interval=2", "checkpoint.save_final=true", recipe=SHORT)
+    )  # fmt: skip
+    resumed = server.finish(copy_up_to(whole, tmp_path / "run", 2))
+    again = trace(resumed)
+    assert set(again) == {3, 4}
+    assert again == {key: value for key, value in trace(whole).items() if key in again}
+
+
+def test_a_linear_that_did_not_run_in_mx_stops_the_run(server: Server, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", *MXFP4, recipe=SHORT)
+    answer = server.run(run, world=1, call="training_ranks:one_linear_in_bf16")
+    assert answer["codes"] == [1], answer["outputs"]
+    assert "did not run as `precision` says" in answer["outputs"][0]
+    assert "transformer.layers.1.mlp.linear_fc1: fprop ran nothing, not e2m1" in answer["outputs"][0]
+    assert "linear_fc2" not in answer["outputs"][0]
+    assert events(run, "train") == []
+
+
+def test_nan_loss_names_step_and_rank_and_saves_nothing(server: Server, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "checkpoint.save_interval=1", recipe=SHORT)
+    answer = server.run(run, call="training_ranks:nan_on_rank_1")
+    assert answer["codes"] == [3, 3]
+    for output in answer["outputs"]:
+        assert "step 2: the loss is not finite on 1 of 2 ranks (rank 1: nan)" in output
+        assert "Traceback" not in output
+    assert sorted(p.name for p in (run / "checkpoints").glob("iter_*")) == ["iter_0000001"]
+
+
+def test_two_ranks_reshard_to_one_with_the_same_loss(server: Server, tmp_path: Path) -> None:
+    """One rank plays both: the same samples and noise, the mean of both losses."""
+    whole = server.finish(
+        make_run(tmp_path / "whole", "schedule.per_step_rng_reseed=true",
+                 "checkpoint.save_interval=2", recipe=SHORT)
+    )  # fmt: skip
+    answer = server.run(whole, world=1, call="training_ranks:next_loss_of_two_ranks")
+    assert answer["codes"] == [0], answer["outputs"]
+    loss = json.loads((whole / "answer.json").read_text("utf-8"))
+    assert loss == trace(whole)[3][0]
+
+
+def test_one_rank_goes_on_from_a_run_on_two(server: Server, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "schedule.per_step_rng_reseed=true",
+                   "checkpoint.save_final=true", recipe=SHORT)  # fmt: skip
+    server.finish(run)
+    recipe = (run / "recipe.yaml").read_text("utf-8")
+    (run / "recipe.yaml").write_text(recipe.replace("train_iters: 3", "train_iters: 4"), "utf-8")
+    answer = server.run(run, world=1)
+    assert answer["codes"] == [0], answer["outputs"]
+    assert [e["step"] for e in events(run, "train")] == [1, 2, 3, 4]
+    assert events(run, "train")[-1]["samples"] == 128
+
+
+def test_a_rank_of_a_world_that_is_not_there(server: Server, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "schedule.global_batch_size=64", recipe=SHORT)
+    answer = server.run(run, world=1, call="training_ranks:fake_world_of_8")
+    assert answer["codes"] == [0], answer["outputs"]
+    assert "rank 0 of 8: 1 micro-batch(es), one step" in answer["outputs"][0]
+    assert sorted(path.name for path in run.iterdir()) == ["rank-0.log", "recipe.yaml"]
+
+
+@pytest.mark.parametrize(
+    "strategy", ["per_block", "whole_model", "double_stack", "single_stack", "stack"]
+)
+def test_compiled_steps_equal_eager_ones(
+    server: Server, short: dict[Any, Any], tmp_path: Path, strategy: str
+) -> None:
+    """With the compiler that runs the traced graph as it is."""
+    gather = "false" if strategy == "whole_model" else "true"
+    run = make_run(
+        tmp_path / "run", "compile.enable=true", "compile.backend=eager",
+        f"compile.strategy={strategy}", f"parallel.overlap_param_gather={gather}", recipe=SHORT,
+    )  # fmt: skip
+    answer = server.run(run, environment={"TORCHDYNAMO_DISABLE": "0"})
+    assert answer["codes"] == [0, 0], answer["outputs"][0][-5000:]
+    assert trace(run) == short
+
+
+def test_compile_that_compiles_nothing_stops_the_run(server: Server, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "compile.enable=true", recipe=SHORT)
+    answer = server.run(run, world=1, call="training_ranks:without_dynamo")
+    assert answer["codes"] == [1], answer["outputs"]
+    assert "torch.compile compiled nothing" in answer["outputs"][0]

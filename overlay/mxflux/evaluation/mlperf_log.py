@@ -14,6 +14,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,8 @@ class MLPerfLog:
         """"success" or "aborted" once the run has ended."""
         self.started = False
         self.samples = 0
+        self._since = 0, 0.0
+        """Samples and time from which throughput counts."""
         self._path = path
         self._logger = open_logger(path) if path else None
         self._guard = guard
@@ -104,17 +107,19 @@ class MLPerfLog:
         if self.started:
             raise RuntimeError("run_start is logged already: the clock of a run starts once")
         self.started = True
-        self.samples = samples
+        self.samples, self._since = samples, (samples, time.monotonic())
         if self._path and self._guard:
             self._guardian = _start_guardian(self._path)
         self._stop("init_stop")
         self._start("run_start")
         self._start("block_start", samples)
 
-    def throughput(self, samples: int, samples_per_second: float) -> None:
-        """Log how fast the run is."""
-        self.samples = samples
-        self._event("tracked_stats", {"throughput": samples_per_second}, {"samples_count": samples})
+    def throughput(self, samples: int) -> None:
+        """Log how many samples a second were trained since the last call, evaluations apart."""
+        now = time.monotonic()
+        trained, seconds = samples - self._since[0], max(now - self._since[1], 1e-9)
+        self.samples, self._since = samples, (samples, now)
+        self._event("tracked_stats", {"throughput": trained / seconds}, {"samples_count": samples})
 
     def evaluation_start(self, samples: int) -> None:
         """An evaluation begins after ``samples`` trained samples."""
@@ -129,6 +134,7 @@ class MLPerfLog:
         """
         self._event("eval_accuracy", loss, {"samples_count": samples})
         self._stop("eval_stop", samples)
+        self._since = samples, time.monotonic()
         reached = loss <= self.target
         if reached:
             self.run_stop("success")

@@ -26,7 +26,8 @@ def write_plots(comparison: Comparison, svg: Path, png: Path) -> None:
         below = figure.add_subplot(2, len(kinds), len(kinds) + column + 1, sharex=above)
         _draw(comparison, kind, above, below)
     svg.parent.mkdir(parents=True, exist_ok=True)
-    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    FigureCanvasSVG(figure)
+    figure.savefig(svg, metadata={"Date": None})
     FigureCanvasAgg(figure)
     figure.savefig(png, dpi=_DPI)
 

@@ -11,6 +11,7 @@ from .precision_table import direction_rows
 from .run_files import FILES, flat
 
 if TYPE_CHECKING:
+    from .page import Tone
     from .run_files import RunFiles
 
 _FINE = {"ok", "default", "expected"}
@@ -34,12 +35,13 @@ def identity_section(run: RunFiles) -> Section:
         )
         for link in chain(run)
     )
-    tables = [Table(("", "SHA-256", "chained", ""), links)]
+    chained = Table(("", "SHA-256", "chained", ""), links)
     facts = {key: run.record.get(key) for key in ("mxtree_version", "device", "world_size")}
     facts |= dict(run.record.get("versions") or {})
-    tables.append(_pairs("versions", {k: v for k, v in facts.items() if v is not None}))
-    tables.append(_environment(run.record.get("environment_delta") or {}))
-    return Section("Identity", tables=tuple(filter(None, tables)), absent=absent(run, "run.json"))
+    versions = _pairs("versions", {k: v for k, v in facts.items() if v is not None})
+    environment = _environment(run.record.get("environment_delta") or {})
+    tables = tuple(filter(None, (chained, versions, environment)))
+    return Section("Identity", tables=tables, absent=absent(run, "run.json"))
 
 
 def attempts_section(run: RunFiles) -> Section:
@@ -157,7 +159,7 @@ def _effective(entry: dict[str, Any]) -> tuple[Cell, ...]:
     status = str(entry.get("status"))
     columns = ("requested", "arguments", "validated", "live", "origin")
     values = [plain(entry.get(name)) for name in columns]
-    tone = "good" if status in _FINE else "bad"
+    tone: Tone = "good" if status in _FINE else "bad"
     return row(code(str(entry.get("key"))), *values, Cell(status, tone))
 
 
@@ -170,8 +172,13 @@ def _declined(gate: dict[str, Any]) -> Cell:
 
 
 def _status(status: Any) -> Cell:
-    tones = {"finished": "good", "stopped": "warn", "running": "warn", "failed": "bad"}
-    return Cell(str(status), tones.get(str(status), "bad"))  # type: ignore[arg-type]
+    tones: dict[str, Tone] = {
+        "finished": "good",
+        "stopped": "warn",
+        "running": "warn",
+        "failed": "bad",
+    }
+    return Cell(str(status), tones.get(str(status), "bad"))
 
 
 def plain(value: Any) -> str:

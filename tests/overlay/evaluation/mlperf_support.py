@@ -60,7 +60,7 @@ def write_run(path: Path, losses: Sequence[float] = (0.71, 0.62, 0.58), **change
         log.describe(facts(**changes))
         log.run_start()
         for number, loss in enumerate(losses, start=1):
-            log.throughput(BLOCK * number, 400.0)
+            log.throughput(BLOCK * number)
             log.evaluation_start(BLOCK * number)
             if log.evaluation_stop(BLOCK * number, loss):
                 break

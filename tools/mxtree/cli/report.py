@@ -13,6 +13,9 @@ def register(app: typer.Typer) -> None:
     """Add the group and its commands."""
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     group.command(name="rebase")(rebase)
+    group.command(name="run")(run)
+    group.command(name="compare")(compare)
+    group.command(name="mlperf")(mlperf)
     app.add_typer(group, name="report", help="Render a result for a reviewer, a mail or a browser.")
 
 
@@ -43,3 +46,96 @@ def rebase(
     name = load_upstreams(project).get(upstream).name if upstream is not None else None
     wanted = choose(Format(format_) if format_ else None, output)
     deliver(load_last(project, name), wanted, output)
+
+
+def run(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, as runs/flux_tiny.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="FILE.html (with FILE.md), or FILE.md.",
+            show_default="RUN/report.html",
+        ),
+    ] = None,
+) -> None:
+    """What a run was and how it went: identity, curves, throughput, precision, fusions, config.
+
+    One HTML file and the same as Markdown. A file that the run did not write is named as missing.
+    """
+    from mxtree.report.runs import report_run
+
+    report_run(run, output)
+
+
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN RUN...", help="The first one is the baseline.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE.html",
+            help="Write FILE.html, .md, .json, .svg and .png.",
+        ),
+    ] = None,
+    envelope: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="Baseline repeated with another seed; may be repeated."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Relative difference allowed instead of the envelope.",
+            show_default="0.05 without an envelope",
+        ),
+    ] = None,
+    assert_equal: Annotated[
+        bool, typer.Option("--assert-equal", help="Training losses must be equal bit for bit.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+) -> int:
+    """Loss curves by samples: the envelope of A/A runs, the first divergence, a verdict.
+
+    Runs of the baseline's recipe with another seed make the envelope. Exit status: 0 the same,
+    1 diverged, 4 the runs have no losses in common.
+    """
+    from mxtree.report.runs import report_compare
+
+    return report_compare(
+        runs,
+        output,
+        envelope=envelope or (),
+        tolerance=tolerance,
+        assert_equal=assert_equal,
+        as_json=as_json,
+    )
+
+
+def mlperf(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories or log files.")
+    ],
+    ruleset: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VERSION", help="Rules to check.", show_default="6.0.0 and 6.1.0"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    tree: Annotated[Path | None, typer.Option(show_default="trees/default")] = None,
+    python: Annotated[
+        Path | None,
+        typer.Option(help="Interpreter with mlperf-logging.", show_default="the tree's"),
+    ] = None,
+) -> int:
+    """Run MLPerf's own compliance and convergence checkers on the logs of runs.
+
+    Exit status: 0 passed, 1 a check failed, 4 there was nothing to check.
+    """
+    from mxtree.report.runs import report_mlperf
+
+    return report_mlperf(runs, ruleset or (), as_json=as_json, tree=tree, python=python)

@@ -63,10 +63,10 @@ _SAME_NAME = {
         "ddp_average_in_collective defer_grad_buffer_zero gradient_accumulation_fusion "
         "distributed_backend distributed_timeout_minutes"
     ),
-    "checkpoint": (
-        "save_interval async_save finetune no_save_optim no_save_rng no_load_optim no_load_rng load"
-    ),
+    "checkpoint": "save_interval async_save finetune load",
 }
+_UNSET_FLAGS = "no_save_optim no_save_rng no_load_optim no_load_rng"
+"""Flags of `checkpoint` that are None in Megatron's ``args`` when nobody gives them."""
 _TE_ONLY = (
     "fp4 fp4_recipe fp4_use_native_te_autocast fp8 fp8_recipe fp8_margin fp8_amax_history_len "
     "fp8_amax_compute_algo fp8_wgrad fp8_param_gather"
@@ -75,6 +75,7 @@ _TE_ONLY = (
 ARGUMENTS: dict[str, Argument] = {
     **{f"{s}.{key}": Argument(key) for s, keys in _SAME_NAME.items() for key in keys.split()},
     **{f"precision.{key}": Argument(key, te_only=True) for key in _TE_ONLY.split()},
+    **{f"checkpoint.{key}": Argument(key, decode=bool) for key in _UNSET_FLAGS.split()},
     "precision.params_dtype": Argument(
         "bf16", lambda name: name == "bfloat16", lambda on: "bfloat16" if on else "float32"
     ),

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +17,7 @@ from .errors import ReportError
 from .mlperf_order import evaluations, order_problems, read_events
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 Outcome = Literal["passed", "failed", "not checked"]
 RULESETS = ("6.0.0", "6.1.0")
@@ -25,6 +27,10 @@ SUBMISSION_RUNS = 10
 _MEAN_OF_SOMETHING = 3
 _LEVEL = re.compile(r"^(INFO|WARNING|ERROR) - ")
 _REASON = re.compile(r"CHECK for|failed test|Required|Failed|RCP test|mean epochs|parsing|Error")
+_INSTALL = (
+    "{}: the checkers need mlperf-logging, numpy and scipy in the tree's environment: "
+    "./mxtree install"
+)
 _LOGS = "mlperf/attempt-*/result_*.txt"
 
 
@@ -110,9 +116,34 @@ def _check_log(path: Path, older: tuple[str, ...], rulesets: Sequence[str]) -> L
 
 
 def _compliance(path: Path, ruleset: str) -> Check:
-    code, output = _run("compliance_checker", "--usage", "training", "--ruleset", ruleset,
-                        "--log_output", "log", str(path.absolute()))  # fmt: skip
-    return Check(f"compliance {ruleset}", "failed" if code else "passed", _reasons(output, code))
+    """What ``python -m mlperf_logging.compliance_checker`` does, without a process a log."""
+    try:
+        from mlperf_logging.compliance_checker import mlp_compliance
+    except ImportError as error:
+        raise ReportError(_INSTALL.format(error)) from error
+    mlp_compliance.enqueued_configs.clear()
+    checker = mlp_compliance.make_checker("training", ruleset, quiet=False, werror=False)
+    with _root_log() as lines:
+        valid, *_ = mlp_compliance.main(
+            str(path.absolute()), f"training_{ruleset}/common.yaml", checker
+        )
+    name = f"compliance {ruleset}"
+    return Check(name, "passed") if valid else Check(name, "failed", _reasons("\n".join(lines)))
+
+
+@contextmanager
+def _root_log() -> Iterator[list[str]]:
+    """Lines that the root logger gets, which show nowhere else."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    root.handlers, root.level = [handler], logging.INFO
+    try:
+        yield lines
+    finally:
+        root.handlers, root.level = handlers, level
 
 
 def _convergence(paths: Sequence[Path], ruleset: str) -> Check:
@@ -125,7 +156,7 @@ def _convergence(paths: Sequence[Path], ruleset: str) -> Check:
             Path(folder, f"result_{number}.txt").write_bytes(path.read_bytes())
         code, output = _run("rcp_checker", "--rcp_usage", "training", "--rcp_version", ruleset,
                             "--log_output", "log", folder)  # fmt: skip
-    reasons = _reasons(output, code=1)
+    reasons = _reasons(output)
     if len(paths) < SUBMISSION_RUNS:
         return Check(name, "not checked", (few, *(f"so far: {line}" for line in reasons)))
     return Check(name, "failed" if code else "passed", reasons)
@@ -139,17 +170,12 @@ def _run(module: str, *arguments: str) -> tuple[int, str]:
             cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
     if "No module named" in done.stderr:
-        raise ReportError(
-            f"{done.stderr.strip().splitlines()[-1]}: the checkers need mlperf-logging, scipy and "
-            "numpy in the tree's environment: ./mxtree install"
-        )
+        raise ReportError(_INSTALL.format(done.stderr.strip().splitlines()[-1]))
     return done.returncode, done.stdout + done.stderr
 
 
-def _reasons(output: str, code: int) -> tuple[str, ...]:
-    """The lines of a checker's output that say why; none of a check that passed."""
-    if not code:
-        return ()
+def _reasons(output: str) -> tuple[str, ...]:
+    """The lines of a checker's output that say why."""
     lines = (_LEVEL.sub("", line).strip() for line in output.splitlines())
     kept = tuple(dict.fromkeys(line for line in lines if _REASON.search(line) and len(line) < 400))
     return kept or tuple(output.strip().splitlines()[-3:])

@@ -98,7 +98,7 @@ def ticks(low: float, high: float, count: int = _TICKS) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A short number for an axis: 262144 is 262k, 0.00012 is 1.2e-4."""
+    """A short number for an axis: 262144 is 262k, 0.000012 is 1.2e-5."""
     if value == 0:
         return "0"
     size = abs(value)

@@ -23,6 +23,7 @@ COMMANDS = (
     "ckpt",
     "sample",
     "wheel",
+    "container",
     "test",
     "lint",
     "export",

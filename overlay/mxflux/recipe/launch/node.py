@@ -36,7 +36,7 @@ class Grace:
     """Seconds that ranks have: to save after a stop, and to end after one of them failed."""
 
     stop_s: float = 600.0
-    failure_s: float = 10.0
+    failure_s: float = 5.0
 
 
 @dataclass

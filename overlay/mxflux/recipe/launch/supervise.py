@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 OK, CHECK_FAILED, USAGE, RUNTIME, INTERRUPTED = 0, 1, 2, 3, 130
-_TAIL = 30
+#: Lines of a log that are shown: a traceback; of a killed rank, which has none, what came last.
+_TAIL, _TAIL_OF_KILLED = 30, 5
 
 
 @dataclass(frozen=True)
@@ -183,14 +184,18 @@ def _tell(logs: Path, outcome: Outcome, settings: Settings) -> None:
         _say(settings, f"stopped {after}: {outcome.reason}")
         return
     _say(settings, f"error: {outcome.reason}, {after}")
-    names = (
-        [f"rank-{outcome.failure.rank}.log"] if outcome.failure else ["torchrun.log", "srun.log"]
-    )
-    log = next((logs / name for name in names if (logs / name).exists()), None)
-    if log is not None and settings.notes is not None:
-        lines = log.read_text("utf-8", "replace").splitlines()[-_TAIL:]
-        print(f"end of {log}:", *(f"  {line}" for line in lines), sep="\n", file=settings.notes)
-        settings.notes.flush()
+    if settings.notes is not None:
+        print(*_end_of_log(logs, outcome.failure), sep="\n", file=settings.notes, flush=True)
+
+
+def _end_of_log(logs: Path, failure: ranks.Failure | None) -> Iterator[str]:
+    names = [f"rank-{failure.rank}.log"] if failure else ["torchrun.log", "srun.log"]
+    count = _TAIL if failure is None or failure.exit_code > 0 else _TAIL_OF_KILLED
+    for log in (logs / name for name in names):
+        if log.exists():
+            yield f"end of {log}:"
+            for line in log.read_text("utf-8", "replace").splitlines()[-count:]:
+                yield f"  {line}"
 
 
 def _say(settings: Settings, text: str) -> None:

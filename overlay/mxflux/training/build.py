@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
-from megatron.core.optimizer import MegatronOptimizer, get_megatron_optimizer
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 from megatron.core.enums import ModelType
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
@@ -42,6 +42,7 @@ class Built:
     model: FluxModel
     ddp: DistributedDataParallel
     optimizer: MegatronOptimizer
+    optimizer_config: OptimizerConfig
     scheduler: OptimizerParamScheduler
 
 
@@ -74,11 +75,11 @@ def build(recipe: Recipe, process: Process) -> Built:
         set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
     start_stochastic_rounding(model, seed, parallel_state.get_data_parallel_rank(), 0)
     ddp = wrap(model, ddp_config(recipe))
-    optimizer = get_megatron_optimizer(
-        optimizer_config(recipe), [ddp], use_gloo_process_groups=False
-    )
+    settings = optimizer_config(recipe)
+    optimizer = get_megatron_optimizer(settings, [ddp], use_gloo_process_groups=False)
     _connect(config, ddp, optimizer)
-    return Built(config, model, ddp, optimizer, build_scheduler(recipe, optimizer))
+    scheduler = build_scheduler(recipe, optimizer)
+    return Built(config, model, ddp, optimizer, settings, scheduler)
 
 
 def wrap(model: FluxModel, settings: DistributedDataParallelConfig) -> DistributedDataParallel:

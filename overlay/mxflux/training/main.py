@@ -52,7 +52,8 @@ def train(run_dir: Path, *, fake_world: int | None = None) -> int:
     Megatron is imported only once the device is prepared for it.
     """
     path = run_dir / RECIPE
-    recipe = load(path).recipe
+    loaded = load(path)
+    recipe = loaded.recipe
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     from .process import started_process
 
@@ -65,7 +66,9 @@ def train(run_dir: Path, *, fake_world: int | None = None) -> int:
     ) as process:
         from .trainer import Trainer
 
-        trainer = Trainer(recipe, run_dir, process, recipe_sha256=digest)
+        trainer = Trainer(
+            recipe, run_dir, process, recipe_sha256=digest, origins=loaded.origins
+        )
         outcome = trainer.run() if fake_world is None else trainer.run_fake()
     if outcome.status == "finished" and process.is_first and fake_world is None:
         print(f"finished after step {outcome.step}", flush=True)

@@ -20,6 +20,7 @@ from mxflux.evaluation.mlperf_log import MLPerfLog, log_path
 
 from .build import initialize_parallel_state
 from .configs import architecture_of, num_microbatches
+from .effective import require_effective
 from .errors import SetupError
 from .evaluating import Evaluations, evaluation_budget
 from .first_step import FirstStep
@@ -33,9 +34,10 @@ from .signals import StopRequest
 from .warmup import batch_shape, warm_up_training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from mxflux.recipe.nodes import Origin
     from mxflux.recipe.schema import Recipe
 
     from .process import Process
@@ -49,9 +51,16 @@ class Trainer:
     """
 
     def __init__(
-        self, recipe: Recipe, run_dir: Path, process: Process, *, recipe_sha256: str
+        self,
+        recipe: Recipe,
+        run_dir: Path,
+        process: Process,
+        *,
+        recipe_sha256: str,
+        origins: Mapping[str, Origin] | None = None,
     ) -> None:
         self.recipe = recipe
+        self.origins = origins or {}
         self.run_dir = run_dir
         self.process = process
         self.recipe_sha256 = recipe_sha256
@@ -124,13 +133,15 @@ class Trainer:
         return reporter
 
     def _ready(self) -> Ready:
-        return make_ready(
+        ready = make_ready(
             self.recipe,
             self.process,
             self.data,
             data_parallel_rank=self.rank,
             num_microbatches=num_microbatches(self.recipe, self.ranks),
         )
+        require_effective(self.recipe, self.origins, ready.built, self.process, self.run_dir)
+        return ready
 
     def _first_step(self, ready: Ready) -> FirstStep:
         writes = self.process.is_first and not self.process.fake

@@ -10,7 +10,7 @@ import torch
 
 from .locate import locate
 from .native_view import NativeView
-from .safetensors_file import raw_bytes
+from .safetensors_file import DTYPE_NAMES, TensorInfo, raw_bytes
 from .sources import open_checkpoint
 from .torch_dist import is_training_state
 
@@ -100,7 +100,7 @@ def _difference(name: str, a: View, b: View) -> TensorDifference:
         return TensorDifference(name, "missing in A" if ours is None else "missing in B")
     if ours.shape != theirs.shape:
         return TensorDifference(name, f"shape {ours.shape} != {theirs.shape}")
-    kinds = [] if ours.dtype == theirs.dtype else [f"dtype {ours.dtype} != {theirs.dtype}"]
+    kinds = [] if ours.dtype == theirs.dtype else [_dtypes(ours, theirs)]
     first, second = a.load(name), b.load(name)
     if not kinds and raw_bytes(first) == raw_bytes(second):
         return TensorDifference(name, "")
@@ -108,6 +108,10 @@ def _difference(name: str, a: View, b: View) -> TensorDifference:
     if elements or not kinds:
         kinds.append("values")
     return TensorDifference(name, ", ".join(kinds), elements, max_abs)
+
+
+def _dtypes(a: TensorInfo, b: TensorInfo) -> str:
+    return f"dtype {DTYPE_NAMES[a.dtype]} != {DTYPE_NAMES[b.dtype]}"
 
 
 def _values(a: Tensor, b: Tensor) -> tuple[int, float]:

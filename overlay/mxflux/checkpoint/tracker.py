@@ -30,11 +30,14 @@ def final_iteration(folder: Path) -> int:
 def write_tracker(root: Path, iteration: int) -> None:
     """Name ``iteration`` as the latest, atomically and durably."""
     scratch = root / f".{TRACKER}.{os.getpid()}"
-    with scratch.open("w", encoding="ascii") as file:
-        file.write(str(iteration))
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(root / TRACKER)
+    try:
+        with scratch.open("w", encoding="ascii") as file:
+            file.write(str(iteration))
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(root / TRACKER)
+    finally:
+        scratch.unlink(missing_ok=True)  # still there only when the disk was full
     sync_folder(root)
 
 

@@ -11,6 +11,7 @@ from checkpoint_run import Batches, Run, draws, start
 
 from mxflux.checkpoint.errors import CheckpointError
 from mxflux.checkpoint.training import AsyncSaves
+from mxflux.checkpoint.training_state import versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +78,9 @@ def reshard_to_two(root: str) -> dict[str, Any]:
     path = f"{root}/{FORMATS[0]}/latest"
     out["tensor"] = _error(lambda: Run(tensor_parallel=2).load(path))
     out["tensor weights"] = _start_from_weights(path, tensor_parallel=2)
-    out["tensor fully"] = resumed(f"{root}/{FORMATS[1]}", 3, tensor_parallel=2)
+    run = Run(tensor_parallel=2)
+    run.load(f"{root}/{FORMATS[1]}")
+    run.save(f"{root}/tensor_two", optimizer_format=FORMATS[1])
     return out
 
 
@@ -112,3 +115,27 @@ def _error(action: Callable[[], object]) -> str:
     except (CheckpointError, OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
+
+
+def write_for_others(root: str) -> dict[str, Any]:
+    """Train and save in both formats with this release; how training would go on."""
+    start()
+    run = Run()
+    run.train(2)
+    for kind in FORMATS:
+        run.save(f"{root}/{kind}", optimizer_format=kind)
+    return {"release": versions()["megatron-core"], "continued": run.train(2)}
+
+
+def read_of_others(root: str) -> dict[str, Any]:
+    """Resume with this release what another one wrote, or say why not."""
+    start()
+    out: dict[str, Any] = {"release": versions()["megatron-core"]}
+    for kind in FORMATS:
+        out[kind] = _error(lambda k=kind: out.update({f"{k} losses": _losses(f"{root}/{k}")}))
+    return out
+
+
+def _losses(path: str) -> list[float]:
+    losses: list[float] = resumed(path, 2)["losses"]
+    return losses

@@ -31,6 +31,7 @@ from mxflux.checkpoint.training import (
 from mxflux.flux.model import FluxModel
 from mxflux.training.batch import LatentMode
 from mxflux.training.forward_step import FluxForwardStep, StepSettings, reduce_loss
+from mxflux.training.random_state import StepCounter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,18 +117,19 @@ class Run:
             lr_decay_steps=10, lr_decay_style="cosine", start_wd=0.0, end_wd=0.1,
             wd_incr_steps=10, wd_incr_style="linear",
         )  # fmt: skip
-        settings = StepSettings(LatentMode("presampled"), seed=11, per_step_rng_reseed=reseed)
         self.reseed = reseed
-        self.step = FluxForwardStep(self.config, settings, device="cpu")
+        self.counter = StepCounter()
+        if tensor_parallel == 1:  # what the forward step is for
+            settings = StepSettings(LatentMode("presampled"), seed=11, per_step_rng_reseed=reseed)
+            self.step = FluxForwardStep(self.config, settings, device="cpu")
+            self.step.counter = self.counter
         self.loader = loader()
         self.iteration = 0
 
     @property
     def parts(self) -> TrainingParts:
         """What is saved."""
-        return TrainingParts(
-            self.ddp, self.optimizer, self.scheduler, self.loader, self.step.counter
-        )
+        return TrainingParts(self.ddp, self.optimizer, self.scheduler, self.loader, self.counter)
 
     def train(self, steps: int) -> list[float]:
         """Losses of some steps."""
@@ -159,7 +161,8 @@ class Run:
         )
         if loaded.record is not None and not options.get("model_only"):
             self.iteration = loaded.record.progress.iteration
-            self.step.started = "random" in loaded.restored
+            if hasattr(self, "step"):
+                self.step.started = "random" in loaded.restored
         return loaded
 
     def weights(self) -> dict[str, Any]:

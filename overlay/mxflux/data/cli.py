@@ -173,8 +173,10 @@ def _as_json(found: Findings) -> dict[str, Any]:
 def _as_text(found: Findings) -> str:
     split = ", ".join(f"{name} {count}" for name, count in found.samples.items())
     lines = [
-        f"{found.path}: {found.encoding}, {found.vae_latent_mode}, {found.shards} shards, "
-        f"samples: {split}",
+        (
+            f"{found.path}: {found.encoding}, {found.vae_latent_mode}, {found.shards} shards, "
+            f"samples: {split}"
+        ),
         f"sizes: {found.shape}" if found.shape else "sizes: no whole sample tells them",
         f"dtypes: {', '.join(sorted(found.dtypes)) or 'none'}",
     ]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from .loader import Batch, State
-
-SHUFFLE_STRIDE = 2**32
 
 
 class Samples(Protocol):
@@ -139,7 +138,7 @@ class IndexedLoader:
         if self.shuffle_seed is None:
             return offset
         if self._order is None or self._order[0] != epoch:
-            own = torch.Generator().manual_seed(self.shuffle_seed * SHUFFLE_STRIDE + epoch)
+            own = torch.Generator().manual_seed(_epoch_seed(self.shuffle_seed, epoch))
             self._order = (epoch, torch.randperm(length, generator=own))
         return int(self._order[1][offset])
 
@@ -150,3 +149,9 @@ class IndexedLoader:
                 f"{self.source.kind} has {self.source.length}, a batch of all ranks "
                 f"{self.batch_size * self.world_size}"
             )
+
+
+def _epoch_seed(seed: int, epoch: int) -> int:
+    """32 bits out of both: torch's CPU generator ignores what is above."""
+    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
+    return int.from_bytes(digest[:4], "little")

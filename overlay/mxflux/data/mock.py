@@ -13,9 +13,9 @@ from mxflux.training.timestep_sampling import EVALUATION_LEVELS
 
 from .settings import SampleShape
 
-VALIDATION_OFFSET = 2**40
-"""Validation draws other numbers than training, however long that is."""
-_EMPTY_OFFSET = 2**41
+VALIDATION_OFFSET = 2**31
+"""Validation draws other numbers than training; torch's CPU generator looks at 32 bits alone."""
+_EMPTY_OFFSET = 2**31 + 2**30
 
 
 @dataclass(frozen=True)

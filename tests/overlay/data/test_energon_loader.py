@@ -75,7 +75,7 @@ def test_ranks_share_the_validation_split_without_overlap(
 ) -> None:
     whole = fingerprints(loader(settings(), training=False))
     parts = [fingerprints(loader(settings(), rank, 3, training=False)) for rank in range(3)]
-    assert sum(parts, []) == whole
+    assert [row for part in parts for row in part] == whole
 
 
 def test_endless_validation_starts_anew(settings: Callable[..., DataSettings]) -> None:
@@ -138,13 +138,13 @@ def test_a_state_of_another_run_is_refused(settings: Callable[..., DataSettings]
         loader(settings(), 1, 2).load_state_dict(state)
     with pytest.raises(DataError, match=r"workers: saved with 0, this run has 1"):
         loader(settings(num_workers=1), 0, 2).load_state_dict(state)
-    with pytest.raises(DataError, match="restore its state before the first batch"):
+    with pytest.raises(DataError, match=r"restore its state before the first batch"):
         source.load_state_dict(state)
     with pytest.raises(DataError, match=r"belongs to 2 data-parallel rank\(s\), this run has 1"):
         loader(settings()).load_resharded([state, state])
-    with pytest.raises(DataError, match="a validation loader has no state"):
+    with pytest.raises(DataError, match=r"a validation loader has no state"):
         loader(settings(), training=False).state_dict()
-    with pytest.raises(DataError, match="format None"):
+    with pytest.raises(DataError, match=r"format None"):
         loader(settings()).load_state_dict({})
 
 
@@ -185,8 +185,10 @@ def test_a_missing_part_names_shard_sample_and_part(
         (
             "prompt_embeds.pth",
             encode_part("x.pth", torch.zeros(7, 8)),
-            r"prompt_embeds.pth has shape \[7, 8\], expected \[6, 8\]: T5 length 7, "
-            r"data.text_length is 6",
+            (
+                r"prompt_embeds.pth has shape \[7, 8\], expected \[6, 8\]: T5 length 7, "
+                r"data.text_length is 6"
+            ),
         ),
         ("latents.pth", encode_part("x.pth", torch.zeros(16, 5, 4)), "latent sizes must be even"),
         ("latents.pth", encode_part("x.pth", torch.zeros(16, 8, 4)), "data.image_size is 32"),
@@ -245,7 +247,7 @@ def test_a_data_set_that_cannot_be_opened(
         loader(settings(path=str(folder)))
     split = folder / ".nv-meta" / "split.yaml"
     split.write_text(split.read_text().replace("val:", "test:"))
-    with pytest.raises(DataError, match="no split 'val' with shards"):
+    with pytest.raises(DataError, match=r"no split 'val' with shards"):
         loader(settings(path=str(folder)), training=False)
 
 
@@ -261,7 +263,7 @@ def test_an_unknown_encoding_is_named(
     folder = faults.copy_of(dataset, tmp_path)
     flavour = folder / ".nv-meta" / "dataset.yaml"
     flavour.write_text(flavour.read_text().replace("preencoded", "raw"))
-    with pytest.raises(DataError, match="subflavors.encoding is 'raw': expected one of"):
+    with pytest.raises(DataError, match=r"subflavors.encoding is 'raw': expected one of"):
         read_damaged(settings, folder)
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from .run_files import RunFiles
 
+#: Event of metrics.jsonl that has each kind of loss.
+EVENTS = {"validation": "evaluation", "training": "train"}
 #: Fewer common sample counts than this say nothing.
 FEWEST = 2
 
@@ -42,8 +44,7 @@ def align(runs: Sequence[RunFiles], kind: str, *, window: int | None = None) -> 
     Where runs share none (other batch sizes), each is interpolated at the first run's counts in
     the range that all cover; training losses are smoothed before.
     """
-    event = {"validation": "evaluation", "training": "train"}[kind]
-    curves = [curve(run.events(event), "loss") for run in runs]
+    curves = [curve(run.events(EVENTS[kind]), "loss") for run in runs]
     if not all(curves):
         return None
     width = 1
@@ -72,15 +73,26 @@ def interpolate(given: Curve, x: float) -> float:
     return given.y[right - 1] + share * (given.y[right] - given.y[right - 1])
 
 
-def identical_until(first: RunFiles, other: RunFiles) -> tuple[int, float | None]:
-    """How many training losses from the start are equal bit for bit, and where they first differ.
+@dataclass(frozen=True)
+class Equality:
+    """How long two runs' losses are the same numbers, bit for bit."""
 
-    The second value is the sample count of the first difference, None when there is none.
-    """
-    one, two = (curve(run.events("train"), "loss").points for run in (first, other))
+    equal: int
+    """Losses from the start that are."""
+    differs_at: float | None
+    """Samples at the first one that is not; None when there is none."""
+    unmatched: int
+    """Losses at sample counts that only one of the runs has."""
+
+
+def equality(first: RunFiles, other: RunFiles, kind: str) -> Equality:
+    """Compare losses of ``kind`` at common sample counts, up to the first difference."""
+    event = EVENTS[kind]
+    one, two = (curve(run.events(event), "loss").points for run in (first, other))
+    unmatched = len(one.keys() ^ two.keys())
     equal = 0
     for x in sorted(one.keys() & two.keys()):
         if one[x].hex() != two[x].hex():
-            return equal, x
+            return Equality(equal, x, unmatched)
         equal += 1
-    return equal, None
+    return Equality(equal, None, unmatched)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "runs": [
             {
                 "name": other.run.name,
-                "identical_losses": other.equal_losses,
-                "differs_at_samples": other.differs_at,
+                "equality": {kind: asdict(found) for kind, found in other.equality.items()},
                 "covered": other.covered,
                 "judgements": [
                     {

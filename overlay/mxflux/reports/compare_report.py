@@ -15,7 +15,6 @@ from .svg import Band, Line, chart
 if TYPE_CHECKING:
     from .alignment import Aligned
     from .page import Tone
-    from .run_files import RunFiles
     from .verdict import Judgement
 
 _STYLES = 6
@@ -38,6 +37,8 @@ def compare_page(comparison: Comparison) -> Page:
 
 def state_of(comparison: Comparison) -> tuple[str, Tone]:
     """The verdict in a line, and its tone."""
+    if comparison.exit_code == SAME and comparison.assert_equal:
+        return "equal bit for bit", "good"
     if comparison.exit_code == SAME:
         return f"the same within {_criteria(comparison)}", "good"
     if comparison.exit_code != DIVERGED:
@@ -71,7 +72,7 @@ def _verdicts(comparison: Comparison) -> Section:
         for other in comparison.others
         for judgement in other.judgements
     )
-    text = [_equality(comparison.baselines[0], other) for other in comparison.others]
+    text = [line for other in comparison.others for line in _equality(other)]
     text += [
         f"{other.run.name} covers {other.covered:.1%} of the baseline's samples"
         for other in comparison.others
@@ -91,16 +92,20 @@ def _judgement_row(other: Compared, j: Judgement) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _equality(first: RunFiles, other: Compared) -> str:
-    if other.is_identical:
-        return f"{other.run.name}: all {other.equal_losses} training losses equal bit for bit"
-    if not other.equal_losses and other.differs_at is None:
-        return f"{other.run.name}: no training loss at a sample count of {first.name}"
-    at = _samples(other.differs_at)
-    return (
-        f"{other.run.name}: training losses equal bit for bit for {other.equal_losses} logged "
-        f"steps, first different at {at} samples"
-    )
+def _equality(other: Compared) -> list[str]:
+    lines = []
+    for kind, found in other.equality.items():
+        if found.differs_at is not None:
+            how = (
+                f"{found.equal} losses equal bit for bit, first different at "
+                f"{_samples(found.differs_at)} samples"
+            )
+        elif found.equal:
+            how = f"all {found.equal} common losses equal bit for bit"
+        else:
+            how = "no loss at a common sample count"
+        lines.append(f"{other.run.name}, {kind}: {how}")
+    return lines
 
 
 def _curves(comparison: Comparison, kind: str) -> Section:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .alignment import Aligned, align, identical_until
+from .alignment import Aligned, Equality, align, equality
 from .envelope import is_repetition, recipe_difference
 from .run_files import RunFiles, read_run
 from .verdict import Judgement, judge
@@ -27,17 +27,17 @@ class Compared:
     run: RunFiles
     differences: dict[str, tuple[Any, Any]]
     judgements: tuple[Judgement, ...]
-    equal_losses: int
-    """Training losses that are equal bit for bit from the start."""
-    differs_at: float | None
-    """Samples at the first training loss that is not."""
+    equality: dict[str, Equality]
+    """By kind of loss."""
     covered: float
     """Share of the baseline's samples that this run has trained, up to 1."""
 
     @property
     def is_identical(self) -> bool:
-        """Whether every common training loss is equal bit for bit."""
-        return self.differs_at is None and self.equal_losses > 0
+        """Whether both runs have the same losses, all equal bit for bit."""
+        found = self.equality.values()
+        differ = any(e.differs_at is not None or e.unmatched for e in found)
+        return not differ and any(e.equal for e in found)
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,8 @@ def _judgements(
 
 
 def _compared(first: RunFiles, run: RunFiles, judgements: tuple[Judgement, ...]) -> Compared:
-    equal, differs = identical_until(first, run)
-    return Compared(
-        run, recipe_difference(first, run), judgements, equal, differs, _coverage(first, run)
-    )
+    equal = {kind: equality(first, run, kind) for kind in KINDS}
+    return Compared(run, recipe_difference(first, run), judgements, equal, _coverage(first, run))
 
 
 def _coverage(first: RunFiles, run: RunFiles) -> float:

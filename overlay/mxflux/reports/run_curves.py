@@ -7,7 +7,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .curves import curve, default_window, smoothed, spread
-from .page import Cell, Section, Table, row
+from .errors import ReportError
+from .mlperf_check import find_log
+from .mlperf_order import read_events
+from .page import Cell, Section, Table, code, row
 from .run_sections import absent
 from .svg import Line, chart
 
@@ -85,6 +88,27 @@ def evaluation_section(run: RunFiles) -> Section:
         head = ("last evaluation by timestep", *(f"{level}/8" for level, _ in ordered))
         tables.append(Table(head, (cells,)))
     return Section("Evaluation", tables=tuple(tables))
+
+
+def mlperf_section(run: RunFiles) -> Section | None:
+    """What the MLPerf log says; None for a run without one."""
+    try:
+        log, older = find_log(run.path)
+    except ReportError:
+        return None
+    events = read_events(log)
+    times = {event["key"]: event["time_ms"] for event in events}
+    status = [event["metadata"].get("status") for event in events if event["key"] == "run_stop"]
+    took = (times["run_stop"] - times["run_start"]) / 60e3 if status else None
+    wrong = Cell("no run_stop", "bad")
+    rows = (
+        row("status", str(status[-1]) if len(status) == 1 else wrong),
+        row("minutes from run_start to run_stop", took),
+        row("log", code(str(log.relative_to(run.path)))),
+        *(row("earlier attempt", code(name)) for name in older),
+    )
+    text = f"The official checkers: mxtree report mlperf {run.path.name}"
+    return Section("MLPerf", (text,), (Table(("", ""), rows),))
 
 
 def by_attempt(metrics: tuple[dict[str, Any], ...]) -> list[list[dict[str, Any]]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .page import Page
-from .run_curves import curves_section, evaluation_section, throughput_section
+from .run_curves import curves_section, evaluation_section, mlperf_section, throughput_section
 from .run_files import FILES, RunFiles, read_run
 from .run_sections import (
     attempts_section,
@@ -29,17 +29,19 @@ def run_page(path: Path) -> Page:
     """Page of a run directory. Raises ReportError when it is none."""
     run = read_run(path)
     status = str(run.record.get("status") or "unknown: run.json does not say")
-    sections = (
+    candidates = (
         identity_section(run),
         curves_section(run),
         throughput_section(run),
         evaluation_section(run),
+        mlperf_section(run),
         precision_section(run),
         fusions_section(run),
         effective_section(run),
         attempts_section(run),
         recipe_section(run),
     )
+    sections = tuple(section for section in candidates if section is not None)
     wrong = tuple(section.title.lower() for section in sections if _is_wrong(section))
     tone = "bad" if wrong else _TONES.get(status, "bad")
     return Page(f"Run {run.name}", _state(run, status, wrong), tone, sections)

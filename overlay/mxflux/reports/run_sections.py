@@ -35,13 +35,26 @@ def identity_section(run: RunFiles) -> Section:
         )
         for link in chain(run)
     )
+    if run.record.get("tree_modified"):
+        note = Cell("the tree was changed after it was built: the digest is not what ran", "bad")
+        links = (row("tree", code(None), code(None), note), *links)
     chained = Table(("", "SHA-256", "chained", ""), links)
     facts = {key: run.record.get(key) for key in ("mxtree_version", "device", "world_size")}
     facts |= dict(run.record.get("versions") or {})
     versions = _pairs("versions", {k: v for k, v in facts.items() if v is not None})
     environment = _environment(run.record.get("environment_delta") or {})
-    tables = tuple(filter(None, (chained, versions, environment)))
+    tables = tuple(filter(None, (chained, versions, environment, _patches(run.record))))
     return Section("Identity", tables=tables, absent=absent(run, "run.json"))
+
+
+def _patches(record: dict[str, Any]) -> Table | None:
+    rows = tuple(
+        row(upstream, number, code(digest))
+        for upstream, patches in dict(record.get("patches") or {}).items()
+        for number, _, digest in (str(patch).partition(" ") for patch in patches)
+    )
+    head = ("upstream", "patch", "SHA-256")
+    return Table(head, rows, f"{len(rows)} patches", folded=True) if rows else None
 
 
 def attempts_section(run: RunFiles) -> Section:

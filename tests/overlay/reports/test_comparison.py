@@ -152,24 +152,36 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert "fewer than two losses" in compare_page(found).state
 
 
-def test_equal_bit_for_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["train", "evaluation"])
+def test_equal_bit_for_bit(tmp_path: Path, kind: str) -> None:
     base = make_run(tmp_path, "base", seed=1)
     same = make_run(tmp_path, "same", seed=1)
     found = compare([base, same], assert_equal=True)
-    assert found.exit_code == 0
-    assert (found.others[0].equal_losses, found.others[0].differs_at) == (120, None)
-    assert "all 120 training losses equal bit for bit" in str(compare_page(found).sections)
+    assert (found.exit_code, state_of(found)[0]) == (0, "equal bit for bit")
+    assert "all 120 common losses equal bit for bit" in str(compare_page(found).sections)
     lines = (same / "metrics.jsonl").read_text().splitlines()
-    at = max(i for i, line in enumerate(lines) if '"step": 110,' in line)
+    at = max(i for i, line in enumerate(lines) if f'"{kind}", "step": 100,' in line)
     event = json.loads(lines[at])
     event["loss"] = math.nextafter(event["loss"], 9)
     lines[at] = json.dumps(event)
     (same / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     found = compare([base, same], assert_equal=True)
     assert found.exit_code == 1
-    assert (found.others[0].equal_losses, found.others[0].differs_at) == (109, 1760.0)
+    equality = found.others[0].equality["training" if kind == "train" else "validation"]
+    assert equality.differs_at == 1600.0
+    assert equality.equal == (99 if kind == "train" else 2)
     assert "same is not equal bit for bit" in state_of(found)[0]
     assert compare([base, same]).exit_code == 0
+
+
+def test_a_part_of_a_run_is_not_equal_to_the_whole(tmp_path: Path) -> None:
+    base = make_run(tmp_path, "base")
+    part = make_run(tmp_path, "part")
+    lines = (part / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (part / "metrics.jsonl").write_text("".join(lines[:40]))
+    found = compare([base, part], assert_equal=True)
+    assert found.others[0].equality["training"].differs_at is None
+    assert found.exit_code == 1
 
 
 def test_a_run_that_ended_early_says_how_much_it_covers(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mlperf_support import write_run
 from report_support import LINEARS, census, effective, gate, make_run, write
 
 from mxflux.reports.command import report_run
@@ -79,6 +80,20 @@ def test_evaluations_are_listed_and_the_last_by_timestep(tmp_path: Path) -> None
     assert shown.count("0.479659") == 9
 
 
+@pytest.mark.parametrize(
+    ("losses", "tone"), [((0.7, 0.5), "good"), ((0.7,), "good")], ids=["success", "aborted"]
+)
+def test_an_mlperf_log_is_summed_up(tmp_path: Path, losses: list[float], tone: str) -> None:
+    pytest.importorskip("mlperf_logging", reason="mlperf-logging is not installed")
+    run = make_run(tmp_path)
+    write_run(run / "mlperf" / "attempt-2" / "result_0.txt", losses)
+    page = run_page(run)
+    shown = texts(page, "MLPerf")
+    assert page.tone == tone
+    assert ("success" if len(losses) > 1 else "aborted") in shown
+    assert "mlperf/attempt-2/result_0.txt" in shown
+
+
 # -- identity -------------------------------------------------------------------------------
 
 
@@ -110,6 +125,16 @@ def test_a_recipe_that_changed_after_the_run_breaks_the_chain(tmp_path: Path) ->
     assert page.tone == "bad"
     assert "not as asked: identity" in page.state
     assert "recipe.yaml is not the one of the run" in texts(page, "Identity")
+
+
+def test_a_tree_that_was_changed_after_it_was_built_is_marked(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    record = json.loads((run / "run.json").read_text())
+    write(run, "run.json", {**record, "tree_modified": True, "patches": {"megatron": ["0001 ff"]}})
+    page = run_page(run)
+    assert page.tone == "bad"
+    assert "changed after it was built" in texts(page, "Identity")
+    assert "0001\nff" in texts(page, "Identity")
 
 
 # -- what is wrong --------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.spec_utils import ModuleSpec, build_module
 from megatron.core.utils import divide
 
-from .fused import ATTENTION_GATES, BlockOps
+from .fused import ATTENTION_GATES, BlockOps, announce
 from .rope import RotaryTable, apply_rotary
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mxflux.fusions.gates import FusionGates
 
     from .config import FluxConfig
+    from .fused_mx import PackedInput, Reader
 
 QKV = tuple["Tensor", "Tensor", "Tensor"]
 
@@ -116,21 +117,35 @@ class FluxAttention(MegatronModule):
         )
 
     def _qkv(
-        self, ops: BlockOps, hidden: Tensor, linear: nn.Module,
+        self, ops: BlockOps, hidden: Tensor | PackedInput, linear: nn.Module,
         norms: tuple[nn.Module, nn.Module], table: RotaryTable,
     ) -> QKV:  # fmt: skip
         """q, k (normalized and rotated) and v of one stream, [S,B,heads,D] each."""
         weights = (norms[0].weight, norms[1].weight)
         fused = ops.qkv_prologue(hidden, linear, *weights, table, heads=self.heads)
         if fused is not None:
+            announce(*norms)
             return fused
         mixed_qkv = linear(hidden)[0].unflatten(-1, (self.heads, -1))
         fused = ops.qk_norm_rope(mixed_qkv, *weights, table)
         if fused is not None:
+            announce(*norms)
             return fused
         q, k, v = split_mixed_qkv(mixed_qkv)
         q, k = (self._rotate(norm(x), table) for norm, x in zip(norms, (q, k), strict=True))
         return q, k, v
+
+    def _reader(
+        self, ops: BlockOps, linear: nn.Module, norms: tuple[nn.Module, nn.Module],
+        table: RotaryTable,
+    ) -> Reader:  # fmt: skip
+        """The QKV projection of one stream as a reader of the norm in front of it."""
+        from .fused_mx import Reader
+
+        weights = (norms[0].weight, norms[1].weight)
+        return Reader(
+            linear, lambda x: ops.declines("fused_qkv_prologue", x, linear, *weights, table)
+        )
 
     def _rotate(self, x: Tensor, table: RotaryTable) -> Tensor:
         if not self.config.apply_rope_fusion:
@@ -183,11 +198,30 @@ class JointSelfAttention(FluxAttention):
         self.linear_proj = self._build_proj(bias=True)
         self.added_linear_proj = self._build_proj(bias=True)
 
-    def forward(self, image: Tensor, text: Tensor, table: RotaryTable) -> tuple[Tensor, Tensor]:
+    @property
+    def image_norms(self) -> tuple[nn.Module, nn.Module]:
+        """Norms of q and k of the image stream."""
+        return self.q_layernorm, self.k_layernorm
+
+    @property
+    def text_norms(self) -> tuple[nn.Module, nn.Module]:
+        """Norms of q and k of the text stream."""
+        return self.added_q_layernorm, self.added_k_layernorm
+
+    def image_reader(self, table: RotaryTable) -> Reader:
+        """What reads the image stream's norm; table: of the image positions."""
+        return self._reader(self.image_ops, self.linear_qkv, self.image_norms, table)
+
+    def text_reader(self, table: RotaryTable) -> Reader:
+        """What reads the text stream's norm; table: of the text positions."""
+        return self._reader(self.text_ops, self.added_linear_qkv, self.text_norms, table)
+
+    def forward(
+        self, image: Tensor | PackedInput, text: Tensor | PackedInput, table: RotaryTable
+    ) -> tuple[Tensor, Tensor]:
         """Attention outputs of image [S_img,B,H] and text [S_txt,B,H], biases added."""
         text_table, image_table = table.split(text.shape[0])
-        image_norms = (self.q_layernorm, self.k_layernorm)
-        text_norms = (self.added_q_layernorm, self.added_k_layernorm)
+        image_norms, text_norms = self.image_norms, self.text_norms
         image_qkv = self._qkv(self.image_ops, image, self.linear_qkv, image_norms, image_table)
         text_qkv = self._qkv(self.text_ops, text, self.added_linear_qkv, text_norms, text_table)
         q, k, v = (torch.cat(pair) for pair in zip(text_qkv, image_qkv, strict=True))
@@ -210,7 +244,12 @@ class FluxSingleAttention(FluxAttention):
         self.ops = BlockOps(config, gates, f"single.{layer_number - 1}", ATTENTION_GATES)
         self.linear_proj = self._build_proj(bias=False)
 
-    def forward(self, hidden: Tensor, table: RotaryTable) -> Tensor:
+    def reader(self, table: RotaryTable) -> Reader:
+        """The QKV projection as a reader of the block's norm."""
+        norms = (self.q_layernorm, self.k_layernorm)
+        return self._reader(self.ops, self.linear_qkv, norms, table)
+
+    def forward(self, hidden: Tensor | PackedInput, table: RotaryTable) -> Tensor:
         """Attention output [S,B,H] of the concatenated stream [S,B,H]."""
         norms = (self.q_layernorm, self.k_layernorm)
         return _project(

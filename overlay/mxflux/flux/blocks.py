@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mxflux.fusions.gates import FusionGates
 
     from .config import FluxConfig
+    from .fused_mx import Reader
     from .rope import RotaryTable
 
 
@@ -107,9 +108,18 @@ class JointBlock(FluxBlock):
     ) -> tuple[Tensor, Tensor]:
         """New image [S_img,B,H] and text [S_txt,B,H] streams; conditioning [B,H]."""
         image_mod, text_mod = self.adaln(conditioning), self.adaln_context(conditioning)
-        image_out, text_out = self.self_attention(
-            self.image_ops.ln_modulate(hidden_states, *image_mod[:2]),
-            self.text_ops.ln_modulate(context, *text_mod[:2]),
+        attention, length = self.self_attention, context.shape[0]
+        image_out, text_out = attention(
+            self.image_ops.ln_modulate(
+                hidden_states,
+                *image_mod[:2],
+                readers=lambda: [attention.image_reader(table.split(length)[1])],
+            ),
+            self.text_ops.ln_modulate(
+                context,
+                *text_mod[:2],
+                readers=lambda: [attention.text_reader(table.split(length)[0])],
+            ),
             table,
         )
         return (
@@ -123,9 +133,18 @@ def _finish(
 ) -> Tensor:
     """x + gate_msa * attention, then + gate_mlp * MLP of its modulated norm."""
     gate_msa, shift, scale, gate_mlp = modulation
-    h, normalized = ops.residual_ln_modulate(x, gate_msa, attention, shift, scale)
+    h, normalized = ops.residual_ln_modulate(
+        x, gate_msa, attention, shift, scale, readers=lambda: [_mlp_reader(ops, mlp)]
+    )
     out, bias = ops.mlp(mlp, normalized)
     return gated_residual(h, gate_mlp, out if bias is None else out + bias)
+
+
+def _mlp_reader(ops: BlockOps, mlp: MLP) -> Reader:
+    """The MLP as a reader of the norm in front of it."""
+    from .fused_mx import Reader
+
+    return Reader(mlp.linear_fc1, lambda x: ops.declines("fused_mlp", mlp, x))
 
 
 class SingleBlock(FluxBlock):
@@ -149,7 +168,12 @@ class SingleBlock(FluxBlock):
         if context is not None:
             hidden_states = torch.cat((context, hidden_states))
         shift, scale, gate = self.adaln(conditioning)
-        normalized = self.ops.ln_modulate(hidden_states, shift, scale)
+        normalized = self.ops.ln_modulate(
+            hidden_states,
+            shift,
+            scale,
+            readers=lambda: [self.self_attention.reader(table), _mlp_reader(self.ops, self.mlp)],
+        )
         attention = self.self_attention(normalized, table)
         out, bias = self.ops.mlp(self.mlp, normalized)
         update = out + attention if bias is None else out + bias + attention

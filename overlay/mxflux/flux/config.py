@@ -79,7 +79,9 @@ class FluxConfig(TransformerConfig):
     fused_qkv_prologue: str = "off"
     """Gate: QKV GEMM, norm and RoPE as one autograd function."""
     fused_mlp: str = "off"
-    """Gate: fused MX MLP."""
+    """Gate: fc1, GELU and fc2 of an MX MLP as one autograd function."""
+    fused_ln_pack: str = "off"
+    """Gate: the norm in front of fused MX consumers packs its output instead of writing it."""
 
     # Megatron fields with Flux's own defaults.
     activation_func: Any = gelu_tanh
@@ -104,6 +106,8 @@ class FluxConfig(TransformerConfig):
                 f"FluxConfig: {len(problems)} problem(s):" + "".join(f"\n  {p}" for p in problems)
             )
         self.num_layers = self.num_joint_layers + self.num_single_layers
+        # fp8 and fp4 are hidden from Megatron while it builds local linears; this stays
+        self.asked_precision = next((n for n in ("fp8", "fp4", "fp6") if getattr(self, n)), None)
         super().__post_init__()
 
     def _coerce(self) -> None:

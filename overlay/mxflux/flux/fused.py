@@ -11,12 +11,15 @@ from mxflux.fusions.gates import FusionGates, Gate, GateMode
 from .norms import gated_residual, layer_norm_modulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
 
     from .config import FluxConfig
+    from .fused_mx import PackedInput, Reader
     from .rope import RotaryTable
+
+    Readers = Callable[[], Sequence[Reader]]
 
 GATE_FIELDS = (
     "fused_qk_norm_rope",
@@ -24,6 +27,7 @@ GATE_FIELDS = (
     "fused_gate_residual",
     "fused_qkv_prologue",
     "fused_mlp",
+    "fused_ln_pack",
 )
 """Config keys of the gates. Each is off, on or auto, and off by default."""
 
@@ -86,8 +90,28 @@ class BlockOps:
             return None
         return served[1].function
 
-    def ln_modulate(self, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-        """LayerNorm(x) * (1 + scale) + shift; x [S,B,H], shift and scale [B,H]."""
+    def declines(self, key: str, *arguments: Any) -> str | None:
+        """Why a fused path would not run with these arguments; nothing is counted or raised."""
+        served = self._served.get(key)
+        if served is None:
+            return f"{key} is off or not served here"
+        gate, found = served
+        return gate.build_reason or found.problem(*arguments)
+
+    def ln_modulate(
+        self, x: Tensor, shift: Tensor, scale: Tensor, readers: Readers | None = None
+    ) -> Tensor | PackedInput:
+        """LayerNorm(x) * (1 + scale) + shift; x [S,B,H], shift and scale [B,H].
+
+        readers: all that reads the result; where every one takes a packed input, it is packed.
+        """
+        if readers is not None and "fused_ln_pack" in self._served:
+            read_by = readers()
+            packed = self._engaged("fused_ln_pack", x, scale, shift, read_by)
+            if packed is not None:
+                self._engaged("fused_ln_modulate", x, scale, shift)  # its kernels run: count it
+                result: PackedInput = packed(x, scale, shift, read_by, eps=self.eps)
+                return result
         fused = self._engaged("fused_ln_modulate", x, scale, shift)
         if fused is None:
             return layer_norm_modulate(x, shift, scale, self.eps)
@@ -95,13 +119,20 @@ class BlockOps:
         return out
 
     def residual_ln_modulate(
-        self, x: Tensor, gate: Tensor, y: Tensor, shift: Tensor, scale: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """h = x + gate*y and LayerNorm(h) * (1 + scale) + shift."""
+        self, x: Tensor, gate: Tensor, y: Tensor, shift: Tensor, scale: Tensor,
+        readers: Readers | None = None,
+    ) -> tuple[Tensor, Tensor | PackedInput]:  # fmt: skip
+        """h = x + gate*y and LayerNorm(h) * (1 + scale) + shift; readers: as of `ln_modulate`."""
         fused = self._engaged("fused_gate_residual", x, y, gate, scale, shift)
         if fused is None:
             h = gated_residual(x, gate, y)
-            return h, self.ln_modulate(h, shift, scale)
+            return h, self.ln_modulate(h, shift, scale, readers)
+        if readers is not None and "fused_ln_pack" in self._served:
+            read_by = readers()
+            if self._engaged("fused_ln_pack", x, scale, shift, read_by) is not None:
+                from .fused_mx import gated_ln_pack
+
+                return gated_ln_pack(x, y, gate, scale, shift, read_by, eps=self.eps)
         h, out = fused(x, y, gate, scale, shift, eps=self.eps)
         return h, out
 
@@ -119,8 +150,8 @@ class BlockOps:
         return q, k, v
 
     def qkv_prologue(
-        self, hidden: Tensor, linear_qkv: nn.Module, q_weight: Tensor, k_weight: Tensor,
-        table: RotaryTable, *, heads: int,
+        self, hidden: Tensor | PackedInput, linear_qkv: nn.Module, q_weight: Tensor,
+        k_weight: Tensor, table: RotaryTable, *, heads: int,
     ) -> QKV | None:  # fmt: skip
         """q, k, v straight from the block's input, or None where the plain path has to run."""
         arguments = (hidden, linear_qkv, q_weight, k_weight, table)
@@ -130,7 +161,7 @@ class BlockOps:
         q, k, v = fused(*arguments, heads=heads, eps=self.eps)
         return q, k, v
 
-    def mlp(self, mlp: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def mlp(self, mlp: nn.Module, x: Tensor | PackedInput) -> tuple[Tensor, Tensor | None]:
         """Output of Megatron's MLP and its second bias, not yet added."""
         fused = self._engaged("fused_mlp", mlp, x)
         out, bias = mlp(x) if fused is None else fused(mlp, x)
@@ -138,8 +169,8 @@ class BlockOps:
 
 
 ATTENTION_GATES = ("fused_qk_norm_rope", "fused_qkv_prologue")
-JOINT_GATES = ("fused_ln_modulate", "fused_gate_residual", "fused_mlp")
-SINGLE_GATES = ("fused_ln_modulate", "fused_mlp")
+JOINT_GATES = ("fused_ln_modulate", "fused_gate_residual", "fused_mlp", "fused_ln_pack")
+SINGLE_GATES = ("fused_ln_modulate", "fused_mlp", "fused_ln_pack")
 HEAD_GATES = ("fused_ln_modulate",)
 
 
@@ -157,4 +188,26 @@ def _builtin(key: str) -> Implementation | None:
         from mxflux.fusions import gate_residual
 
         return Implementation(gate_residual.gate_residual_ln_modulate, gate_residual.problem)
+    if key in ("fused_qkv_prologue", "fused_mlp", "fused_ln_pack"):
+        return _chain(key)
     return None
+
+
+def _chain(key: str) -> Implementation:
+    from . import fused_mx
+
+    if key == "fused_qkv_prologue":
+        return Implementation(fused_mx.qkv_prologue, fused_mx.qkv_problem, fused_mx.refusal)
+    if key == "fused_mlp":
+        return Implementation(fused_mx.mlp, fused_mx.mlp_problem, fused_mx.mlp_refusal)
+    return Implementation(fused_mx.ln_pack, fused_mx.pack_problem, fused_mx.pack_refusal)
+
+
+def announce(*modules: nn.Module) -> None:
+    """Run the forward pre-hooks of modules whose parameters are read without calling them.
+
+    Megatron's DDP waits there for the all-gather of parameters (overlap_param_gather).
+    """
+    for module in modules:
+        for hook in module._forward_pre_hooks.values():
+            hook(module, ())

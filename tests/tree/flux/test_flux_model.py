@@ -221,11 +221,10 @@ def test_gates_are_off_by_default_and_yaml_booleans_are_understood() -> None:
     assert tiny.config(fused_mlp=False).fused_mlp == "off"
 
 
-@pytest.mark.parametrize("key", ["fused_qkv_prologue", "fused_mlp"])
-def test_on_without_an_implementation_is_refused(
-    registered: dict[str, Implementation], key: str
-) -> None:
-    with pytest.raises(ValueError, match=f"{key}=on in joint.0.image cannot engage: no impl"):
+@pytest.mark.parametrize("key", ["fused_qkv_prologue", "fused_mlp", "fused_ln_pack"])
+def test_chains_of_mx_linears_are_refused_without_them(key: str) -> None:
+    why = "precision: got transformer_impl=local, bf16, expected transformer_impl=local with fp8"
+    with pytest.raises(ValueError, match=f"{key}=on in joint.0.image cannot engage: {why}"):
         FluxModel(tiny.config(**{key: "on"}))
 
 

@@ -150,5 +150,6 @@ def _at(root: Node, path: Path) -> Position:
     for length in range(len(path), -1, -1):
         node = root.at(path[:length])
         if node is not None:
-            return node.position
+            # A value left out stands nowhere; its key does.
+            return node.key if node.value is None and node.key else node.position
     return root.position

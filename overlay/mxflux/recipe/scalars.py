@@ -40,9 +40,13 @@ def write_scalar(value: Scalar) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return repr(value)
-    if isinstance(read_scalar(value), str) and not _UNSAFE.search(value) and value.isascii():
-        return value
-    return _quoted(value)
+    return value if _is_plain(value) else _quoted(value)
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a text may stand without quotes: read as text, with no character that is YAML's."""
+    harmless = value.isascii() and value.isprintable() and not _UNSAFE.search(value)
+    return harmless and isinstance(read_scalar(value), str)
 
 
 def _quoted(value: str) -> str:

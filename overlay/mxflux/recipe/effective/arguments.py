@@ -102,9 +102,9 @@ def _flag(name: str, value: bool, actions: list[argparse.Action]) -> list[str]:
     for action in actions:
         if isinstance(action, argparse.BooleanOptionalAction):
             negated = [o for o in action.option_strings if o.startswith("--no-")]
-            return negated[:1] if not value else action.option_strings[:1]
+            return list(action.option_strings[:1] if value else negated[:1])
         if getattr(action, "const", None) is value:
-            return action.option_strings[:1]
+            return list(action.option_strings[:1])
     if any(bool(action.default) == value for action in actions):
         return []
     raise ArgumentsError(f"no option of Megatron sets {name} to {value}")

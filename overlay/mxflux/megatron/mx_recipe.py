@@ -12,6 +12,8 @@ import logging
 from dataclasses import fields
 from typing import Any
 
+from mxflux.te import zero_patch
+
 _log = logging.getLogger(__name__)
 _options: dict[str, Any] = {}
 _foreign_seen: set[str] = set()
@@ -47,11 +49,14 @@ def mx_recipe(name: str, asked: str, config: Any, **of_config: Any) -> Any:
     Raises:
         ValueError: the config asks for FP8 attention, or an option that the recipe does not have or
             that has no meaning.
-        RuntimeError: this Transformer Engine has no such recipe.
+        RuntimeError: this Transformer Engine has no such recipe, or MXFLUX_TE_ZERO_PATCH=1 and it
+            cannot be given one (`mxflux.te.zero_patch`).
     """
     for field in ("fp8_dot_product_attention", "fp8_multi_head_attention"):
         if getattr(config, field, False):
             raise ValueError(f"{field} is not supported with {asked}: unset it.")
+    if zero_patch.wanted():
+        zero_patch.enable()
     recipes = importlib.import_module("transformer_engine.common.recipe")
     recipe = getattr(recipes, name, None)
     if recipe is None:

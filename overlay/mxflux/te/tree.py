@@ -25,19 +25,20 @@ def require_patches() -> None:
     That is: honour `out`, know wgrad by layout, have bias gradients, let a new recipe make new
     quantizers, and multiply no storage that it does not know.
     """
-    problems = _problems()
-    if problems:
+    found = problems()
+    if found:
         import transformer_engine
 
         raise RuntimeError(
             f"{transformer_engine.__file__} has the MX recipes but not all patches behind them: "
-            f"{'; '.join(problems)}. Build the tree again (`mxtree build`) and put it first on "
+            f"{'; '.join(found)}. Build the tree again (`mxtree build`) and put it first on "
             "PYTHONPATH"
         )
 
 
 @functools.cache
-def _problems() -> tuple[str, ...]:
+def problems() -> tuple[str, ...]:
+    """What this TE gets wrong, in words; tried out once, until `forget`."""
     checks = {
         "a weight gradient does not reach main_grad": _weight_gradient_arrives,
         "a module's bias has no gradient": _bias_has_gradient,
@@ -46,6 +47,11 @@ def _problems() -> tuple[str, ...]:
         "what no GEMM knows is multiplied in BF16": _unknown_storage_is_refused,
     }
     return tuple(problem for problem, works in checks.items() if not works())
+
+
+def forget() -> None:
+    """Try the patches out again when next asked."""
+    problems.cache_clear()
 
 
 def _probe(role: str) -> Any:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import socket
+import string
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +99,28 @@ def test_a_script_for_many_nodes(dry: list[str]) -> None:
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     assert "#SBATCH --nodes=4" in script
     assert "srun --nodes=4" in result.stdout
+
+
+def documented() -> list[str]:
+    """Return every `mxtree run` of the how-tos, shell variables replaced."""
+    found = []
+    for name in ("run", "mi355x"):
+        text = (ROOT / "docs" / "how-to" / f"{name}.md").read_text("utf-8")
+        variables = dict(re.findall(r'^(\w+)="(.*)"$', text, re.MULTILINE)) | {"PY": ""}
+        for line in re.findall(r"^\./mxtree run (.*?)(?: +#.*)?$", text, re.MULTILINE):
+            plain = string.Template(line.replace("$(", "$$(")).substitute(variables)
+            found.append(re.sub(r"--(python \$\(.*?\)|submit|fresh)", "", plain))
+    return sorted(set(found))
+
+
+def test_there_are_documented_commands() -> None:
+    assert len(documented()) >= 8
+
+
+@pytest.mark.parametrize("line", documented())
+def test_what_the_documents_say_would_run(dry: list[str], line: str) -> None:
+    result = mxtree(*shlex.split(line), *dry, FLUX_DATA_PATH="/data/flux")
+    assert result.returncode == 0, result.stderr + result.stdout
 
 
 @pytest.mark.parametrize(

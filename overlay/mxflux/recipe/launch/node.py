@@ -92,12 +92,15 @@ class Node:
     _ended_at: float | None = None
     _process: subprocess.Popen[bytes] = field(init=False)
 
-    def run(self, argv: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Run ``argv`` (torchrun) to its end and return its exit status."""
+    def run(
+        self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None = None
+    ) -> int:
+        """Run ``argv`` (torchrun) in ``cwd`` to its end and return its exit status."""
         with (self.logs / self._log_name()).open("ab") as log:
             self._process = process = subprocess.Popen(
                 argv,
                 env=dict(environment),
+                cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

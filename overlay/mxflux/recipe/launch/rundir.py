@@ -98,7 +98,10 @@ def _other_tree(
 
 
 def create(run: Path, loaded: Loaded, facts: Mapping[str, Any]) -> None:
-    """Make ``run`` with recipe.yaml and run.json; it appears complete, or not at all."""
+    """Make ``run`` with recipe.yaml and run.json; it appears complete, or not at all.
+
+    Relative paths in the recipe are from here, also when the run goes on from elsewhere.
+    """
     partial = run.with_name(f".{run.name}.partial-{os.getpid()}")
     try:
         run.parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +113,7 @@ def create(run: Path, loaded: Loaded, facts: Mapping[str, Any]) -> None:
             "name": loaded.recipe.name,
             "recipe_sha256": recipe_sha256(loaded),
             "device": loaded.recipe.device,
+            "cwd": str(Path.cwd()),
         }
         record.write(partial, {**identity, **facts, "attempts": [], "status": "new"})
         partial.rename(run)

@@ -133,7 +133,7 @@ def _attempt(
     number = record.begin_attempt(run, argv, **facts)
     _say(settings, f"attempt {number}: logs in {logs}")
     node = settings.node(logs, stop, settings.grace, Follower(logs / CONSOLE, settings.console))
-    status = node.run(argv, environment)
+    status = node.run(argv, environment, record.read(run).get("cwd"))
     outcome = _judge(logs, status, stop, progress.since(run, position))
     record.end_attempt(
         run,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,6 @@ from mxflux.recipe.launch import record, rundir
 from mxflux.recipe.launch.errors import LaunchError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import MakeRecipe
 
 TREE, OTHER_TREE = "a" * 64, "b" * 64
@@ -42,6 +41,7 @@ def test_a_new_run(tmp_path: Path, recipe: MakeRecipe) -> None:
     assert (found["format"], found["name"], found["status"]) == (1, "cpu_run", "new")
     assert found["recipe_sha256"] == rundir.recipe_sha256(loaded)
     assert (found["attempts"], found["argv"], found["tree_digest"]) == ([], ["run"], TREE)
+    assert found["cwd"] == str(Path.cwd()), "relative paths in the recipe are from here"
     assert load(folder / "recipe.yaml").recipe == loaded.recipe
 
 

@@ -78,10 +78,10 @@ def test_a_run_that_finishes(run: Path) -> None:
 
 
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(run: Path) -> None:
-    started = time.monotonic()
     watched = Watched(run, "killed", max_restarts=2)
     assert watched.status == 0, watched.notes
-    assert time.monotonic() - started < 25, "the rank that hung was waited for"
+    hung = json.loads((run / "logs" / "attempt-1" / "rank-0.json").read_text())
+    assert hung["ended_by_launcher"], "the rank that hung was waited for"
     first, second = watched.attempts
     assert (first["status"], first["reason"]) == ("failed", "rank 1 was killed by SIGKILL")
     assert (second["status"], second["first_step"]) == ("finished", 2)

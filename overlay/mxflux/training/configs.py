@@ -10,7 +10,6 @@ import torch
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 
-from mxflux.flux.architecture import PRESETS, FluxArchitecture
 from mxflux.flux.config import FluxConfig
 
 from .errors import SetupError
@@ -35,7 +34,7 @@ _MODEL_KEYS = (
     "recompute_granularity", "recompute_method", "recompute_num_layers",
     "first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16",
     "fused_qk_norm_rope", "fused_ln_modulate", "fused_gate_residual", "fused_qkv_prologue",
-    "fused_mlp",
+    "fused_mlp", "fused_ln_pack",
 )  # fmt: skip
 _PRECISION_KEYS = (
     "disable_bf16_reduced_precision_matmul", "fp4", "fp4_recipe", "fp4_use_native_te_autocast",
@@ -48,24 +47,6 @@ _PARALLEL_KEYS = (
 )  # fmt: skip
 
 
-def architecture_of(recipe: Recipe) -> FluxArchitecture:
-    """The preset's sizes with the recipe's own in their place.
-
-    Another hidden_size without an ffn_hidden_size means four times that, as in Megatron.
-    """
-    preset, model = PRESETS[recipe.model.preset], recipe.model
-    given = {
-        field.name: getattr(model, field.name)
-        for field in dataclasses.fields(FluxArchitecture)
-        if getattr(model, field.name) is not None
-    }
-    if "hidden_size" in given:
-        given.setdefault("ffn_hidden_size", 4 * given["hidden_size"])
-    if "in_channels" in given:
-        given.setdefault("out_channels", given["in_channels"])
-    return dataclasses.replace(preset, **given)
-
-
 def flux_config(recipe: Recipe) -> FluxConfig:
     """The model's config. Raises ValueError with every problem, each naming field and value."""
     model, precision = recipe.model, recipe.precision
@@ -75,7 +56,7 @@ def flux_config(recipe: Recipe) -> FluxConfig:
     if model.recompute_modules is not None:
         fields["recompute_modules"] = list(model.recompute_modules)
     return FluxConfig.from_architecture(
-        architecture_of(recipe),
+        recipe.architecture,
         **fields,
         # Megatron's rule; the effective-config check reports a fused rotation that it dropped.
         apply_rope_fusion=model.apply_rope_fusion and model.position_embedding_type == "rope",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from mxflux.recipe.errors import RecipeError
 from mxflux.recipe.loading import load
+from mxflux.recipe.values import resolved_value
 
 from .errors import ExitCode, TrainingError
 
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("mxflux").setLevel(logging.INFO)
+    logging.getLogger("megatron").setLevel(logging.WARNING)  # at INFO it lists every parameter
     try:
         return train(options.run_dir, fake_world=options.fake_world)
     except TrainingError as error:
@@ -60,7 +62,7 @@ def train(run_dir: Path, *, fake_world: int | None = None) -> int:
     with started_process(
         recipe.device,
         transformer_impl=recipe.model.transformer_impl,
-        backend=recipe.parallel.distributed_backend,
+        backend=resolved_value(recipe, "parallel.distributed_backend"),
         timeout_minutes=recipe.parallel.distributed_timeout_minutes,
         fake_world=fake_world,
     ) as process:

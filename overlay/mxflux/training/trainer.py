@@ -19,7 +19,7 @@ from mxflux.evaluation.mlperf_facts import facts_of_recipe
 from mxflux.evaluation.mlperf_log import MLPerfLog, log_path
 
 from .build import initialize_parallel_state
-from .configs import architecture_of, num_microbatches
+from .configs import num_microbatches
 from .effective import require_effective
 from .errors import SetupError
 from .evaluating import Evaluations, evaluation_budget
@@ -65,7 +65,7 @@ class Trainer:
         self.process = process
         self.recipe_sha256 = recipe_sha256
         self.attempt = next_attempt(run_dir)
-        self.architecture = architecture_of(recipe)
+        self.architecture = recipe.architecture
         self.data = settings_of(recipe, self.architecture)
 
     def run(self) -> Outcome:

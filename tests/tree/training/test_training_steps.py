@@ -17,6 +17,9 @@ MXFP4 = (
     "precision.mx_hadamard=true", "precision.mx_stochastic_rounding=true",
 )  # fmt: skip
 
+COMPILED = ("compile.enable=true", "compile.backend=eager")
+DYNAMO = {"TORCHDYNAMO_DISABLE": "0"}
+
 
 @pytest.fixture(scope="session")
 def short(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
@@ -25,20 +28,20 @@ def short(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[Any,
 
 
 @pytest.mark.parametrize(
-    "override",
+    "overrides",
     [
-        "schedule.warmup_train_steps=2",
-        "parallel.defer_grad_buffer_zero=true",
-        "parallel.overlap_param_gather=false",
-        "schedule.manual_gc=true",
-        "probes.batch_fetch_timing=true",
+        ["schedule.warmup_train_steps=2", "parallel.defer_grad_buffer_zero=true"],
+        ["parallel.overlap_param_gather=false", "schedule.manual_gc=true",
+         "schedule.manual_gc_interval=2", "probes.batch_fetch_timing=true"],
     ],
-)
+    ids=["warmed", "timed"],
+)  # fmt: skip
 def test_settings_that_must_not_change_a_number(
-    server: Server, short: dict[Any, Any], tmp_path: Path, override: str
+    server: Server, short: dict[Any, Any], tmp_path: Path, overrides: list[str]
 ) -> None:
-    run = server.finish(make_run(tmp_path / "run", override, recipe=SHORT))
+    run = server.finish(make_run(tmp_path / "run", *overrides, recipe=SHORT))
     assert trace(run) == short
+    assert ("fetch_seconds" in events(run, "train")[0]) == ("probes" in " ".join(overrides))
 
 
 def test_warm_up_leaves_every_state_bit_equal(server: Server, tmp_path: Path) -> None:
@@ -63,9 +66,19 @@ def test_resume_skips_the_warm_up(server: Server, whole: Path, tmp_path: Path) -
     assert again == {key: value for key, value in trace(whole).items() if key in again}
 
 
-def test_every_quantized_linear_runs_in_mxfp4(server: Server, tmp_path: Path) -> None:
-    run = server.finish(make_run(tmp_path / "run", *MXFP4, recipe=SHORT))
-    census = json.loads((run / "census.json").read_text("utf-8"))
+def test_mxfp4_runs_in_every_linear_and_resumes_bit_identically(
+    server: Server, tmp_path: Path
+) -> None:
+    """Also its stochastic rounding, whose state is in no checkpoint."""
+    whole = server.finish(
+        make_run(tmp_path / "whole", *MXFP4, "checkpoint.save_interval=2", recipe=SHORT)
+    )
+    _check_mxfp4(json.loads((whole / "census.json").read_text("utf-8")))
+    again = trace(server.finish(copy_up_to(whole, tmp_path / "run", 2)))
+    assert again == {3: trace(whole)[3]}
+
+
+def _check_mxfp4(census: dict[str, Any]) -> None:
     expected = census.pop("expected")
     assert len(expected) == 12
     assert set(census) == set(expected)
@@ -76,16 +89,16 @@ def test_every_quantized_linear_runs_in_mxfp4(server: Server, tmp_path: Path) ->
             assert gemm["quantizations"] == 4
 
 
-def test_mxfp4_resumes_bit_identically(server: Server, tmp_path: Path) -> None:
-    """Also its stochastic rounding, whose state is in no checkpoint."""
-    whole = server.finish(
-        make_run(tmp_path / "whole", *MXFP4, "schedule.train_iters=4",
-                 "checkpoint.save_interval=2", "checkpoint.save_final=true", recipe=SHORT)
-    )  # fmt: skip
-    resumed = server.finish(copy_up_to(whole, tmp_path / "run", 2))
-    again = trace(resumed)
-    assert set(again) == {3, 4}
-    assert again == {key: value for key, value in trace(whole).items() if key in again}
+def test_a_key_that_is_not_in_effect_stops_the_run(server: Server, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "model.layernorm_epsilon=1e-6", recipe=SHORT)
+    answer = server.run(run, call="training_ranks:another_epsilon")
+    assert answer["codes"] == [1, 1], answer["outputs"]
+    for output in answer["outputs"]:
+        assert "model.layernorm_epsilon: requested 1e-06 (command line)" in output
+    rows = json.loads((run / "effective.json").read_text("utf-8"))
+    assert [row["key"] for row in rows if row["status"] == "overridden"] == [
+        "model.layernorm_epsilon"
+    ]
 
 
 def test_a_linear_that_did_not_run_in_mx_stops_the_run(server: Server, tmp_path: Path) -> None:
@@ -140,21 +153,28 @@ def test_a_rank_of_a_world_that_is_not_there(server: Server, tmp_path: Path) -> 
     assert sorted(path.name for path in run.iterdir()) == ["rank-0.log", "recipe.yaml"]
 
 
-@pytest.mark.parametrize(
-    "strategy", ["per_block", "whole_model", "double_stack", "single_stack", "stack"]
-)
-def test_compiled_steps_equal_eager_ones(
-    server: Server, short: dict[Any, Any], tmp_path: Path, strategy: str
+def test_blocks_compiled_one_by_one_equal_eager_ones(
+    server: Server, short: dict[Any, Any], tmp_path: Path
 ) -> None:
-    """With the compiler that runs the traced graph as it is."""
-    gather = "false" if strategy == "whole_model" else "true"
-    run = make_run(
-        tmp_path / "run", "compile.enable=true", "compile.backend=eager",
-        f"compile.strategy={strategy}", f"parallel.overlap_param_gather={gather}", recipe=SHORT,
-    )  # fmt: skip
-    answer = server.run(run, environment={"TORCHDYNAMO_DISABLE": "0"})
-    assert answer["codes"] == [0, 0], answer["outputs"][0][-5000:]
+    """With the compiler that runs the traced graph as it is, parameters gathered in between."""
+    run = make_run(tmp_path / "run", *COMPILED, recipe=SHORT)
+    server.finish(run, environment=DYNAMO)
     assert trace(run) == short
+
+
+def test_longer_graphs_equal_eager_blocks(server: Server, tmp_path: Path) -> None:
+    """On one rank: the whole model, and both stacks."""
+    runs = {
+        strategy: make_run(
+            tmp_path / strategy, *COMPILED, f"compile.strategy={strategy}",
+            "parallel.overlap_param_gather=false", recipe=SHORT,
+        )
+        for strategy in ("whole_model", "stack")
+    }  # fmt: skip
+    eager = server.finish(make_run(tmp_path / "eager", recipe=SHORT), world=1)
+    for run in runs.values():
+        server.finish(run, world=1, environment=DYNAMO)
+        assert trace(run) == trace(eager)
 
 
 def test_compile_that_compiles_nothing_stops_the_run(server: Server, tmp_path: Path) -> None:

@@ -100,6 +100,20 @@ def one_linear_in_bf16(run: Path) -> int:
     return training_main.main(["--run-dir", str(run)])
 
 
+def another_epsilon(run: Path) -> int:
+    """A run whose model is built with another value than the recipe's."""
+    from mxflux.training import setup
+
+    def build(recipe: Any, process: Any) -> Any:
+        built = original(recipe, process)
+        built.config.layernorm_epsilon = 1e-5
+        return built
+
+    original = setup.build
+    vars(setup)["build"] = build
+    return training_main.main(["--run-dir", str(run)])
+
+
 def nan_on_rank_1(run: Path) -> int:
     """A run that reads a NaN on rank 1 in its second step."""
     from mxflux.data import indexed

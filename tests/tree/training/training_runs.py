@@ -114,12 +114,8 @@ class Server:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=20)
-        for stream in (self._process.stdout, self._process.stderr):
-            assert stream is not None
-            stream.close()
+        self._process.kill()
+        self._process.communicate()
 
     def _answer(self) -> Any:
         assert self._process.stdout is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import json
 import os
 import random
@@ -148,9 +149,12 @@ def _import_everything() -> None:
         "sklearn.datasets",
         "torch.testing._internal.distributed.fake_pg",
         "megatron.core.dist_checkpointing.strategies.torch",
+        "torch._dynamo.config",
         "training_ranks",
     ):
         importlib.import_module(name)
+    if importlib.util.find_spec("megatron.training") is not None:
+        importlib.import_module("megatron.training.arguments")
     from support import origin
 
     origin.check_imported()

@@ -179,7 +179,7 @@ def test_mlperf_evaluates_all_of_its_split_every_262144_samples() -> None:
 def test_mxfp6_has_every_fusion_key_set() -> None:
     model = loaded("mi355x/flux_12b_schnell_mxfp6").recipe.model
     gates = {name for name in type(model).model_fields if name.startswith("fused_")}
-    assert len(gates) == 5
+    assert len(gates) == 6
     assert {name for name in gates if getattr(model, name) == "off"} == set()
     # The prologue holds the norm and the rotation: on for both would leave one of them idle.
     assert {name for name in gates if getattr(model, name) == "auto"} == {"fused_qk_norm_rope"}

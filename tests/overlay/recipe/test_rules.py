@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 TE = ("device=h200", "model.transformer_impl=transformer_engine")
 MXFP4 = ("precision.fp4=e2m1", "precision.fp4_recipe=mxfp4", "precision.gemm_backend=emulated")
 MXFP6 = ("precision.fp6=e2m3", "precision.gemm_backend=emulated")
+GPU_MXFP6 = ("device=h200", *MXFP6)
 EVALUATION = ("evaluation.interval=10", "evaluation.samples=64")
 RESAMPLE = ("data.vae_latent_mode=resample", "data.vae_scale=0.3611", "data.vae_shift=0.1159")
 ENERGON = ("data.kind=energon", "data.path=/data")
@@ -42,6 +43,8 @@ ACCEPTED = [
     (*MLPERF, *MXFP6),
     ("data.val_num_workers=4", *ENERGON, *EVALUATION, "evaluation.micro_batch_size=4"),
     (*EVALUATION, "evaluation.samples=63", "evaluation.remainder=mask"),
+    ("model.fused_ln_modulate=auto",),
+    (*GPU_MXFP6, "model.fused_qkv_prologue=on", "model.fused_mlp=on", "model.fused_ln_pack=on"),
     ("optimizer.lr_decay_style=cosine", "optimizer.min_lr=1e-5"),
     ("optimizer.min_lr=2e-4",),
     ("optimizer.lr_warmup_iters=1600", "optimizer.lr_decay_iters=4000"),
@@ -94,9 +97,20 @@ REFUSED = [
         "model.first_last_layers_bf16=true keeps 2 of 2 blocks in BF16",
     ),
     (
-        ("model.fused_qk_norm_rope=on", "model.fused_qkv_prologue=on"),
+        (*GPU_MXFP6, "model.fused_qk_norm_rope=on", "model.fused_qkv_prologue=on"),
         "model.fused_qk_norm_rope=on with model.fused_qkv_prologue=on",
     ),
+    (
+        (*GPU_MXFP6, "model.fused_ln_pack=on", "model.fused_mlp=auto"),
+        "model.fused_ln_pack=on without model.fused_qkv_prologue and model.fused_mlp",
+    ),
+    (
+        (*GPU_MXFP6, "model.fused_mlp=on", "model.activation_func=erf_gelu"),
+        "model.fused_mlp=on with model.activation_func=erf_gelu",
+    ),
+    ("model.fused_ln_modulate=on", "model.fused_ln_modulate=on with device=cpu", "auto declines"),
+    (("device=h200", "model.fused_mlp=auto"), "model.fused_mlp=auto without MX linears of the lo"),
+    ((*TE, *MXFP6, "model.fused_qkv_prologue=on"), "model.fused_qkv_prologue=on without MX linear"),
     (
         ("model.recompute_granularity=selective", "model.recompute_modules=[mlp]"),
         "model.recompute_modules: 'mlp' cannot be recomputed alone",

@@ -51,7 +51,7 @@ _CONFIG = {
         "attention_dropout attention_softmax_in_fp32 use_cpu_initialization recompute_granularity "
         "recompute_method recompute_num_layers recompute_modules first_last_layers_bf16 "
         "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16 fused_qk_norm_rope "
-        "fused_ln_modulate fused_gate_residual fused_qkv_prologue fused_mlp"
+        "fused_ln_modulate fused_gate_residual fused_qkv_prologue fused_mlp fused_ln_pack"
     ),
     "precision": (
         "params_dtype disable_bf16_reduced_precision_matmul fp4 fp4_recipe "

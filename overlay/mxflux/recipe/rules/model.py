@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from mxflux.recipe.schema import Recipe
 
 
+MX_GATES = ("fused_qkv_prologue", "fused_mlp", "fused_ln_pack")
+"""Gates of chains that contain an MX GEMM."""
+GATES = ("fused_qk_norm_rope", "fused_ln_modulate", "fused_gate_residual", *MX_GATES)
+
+
 def _sizes(r: Recipe) -> Iterator[Finding]:
     given = {name: getattr(r.model, name) for name in ARCHITECTURE_KEYS}
     try:
@@ -73,9 +78,35 @@ def _implementation(r: Recipe) -> Iterator[Finding]:
 
 
 def _gates(r: Recipe) -> Iterator[Finding]:
-    if r.model.fused_qk_norm_rope == "on" and r.model.fused_qkv_prologue == "on":
+    model = r.model
+    if model.fused_qk_norm_rope == "on" and model.fused_qkv_prologue == "on":
         message = "model.fused_qk_norm_rope=on with model.fused_qkv_prologue=on"
         yield Finding("model.fused_qkv_prologue", message, "only one of them can run: use auto")
+    if model.fused_ln_pack == "on" and "off" in {model.fused_qkv_prologue, model.fused_mlp}:
+        message = "model.fused_ln_pack=on without model.fused_qkv_prologue and model.fused_mlp"
+        yield Finding("model.fused_ln_pack", message, "they read what it packs")
+    if model.fused_mlp == "on" and model.activation_func != "openai_gelu":
+        message = f"model.fused_mlp=on with model.activation_func={model.activation_func}"
+        yield Finding("model.fused_mlp", message, "its activation is openai_gelu")
+
+
+def _gates_on_the_device(r: Recipe) -> Iterator[Finding]:
+    for key in GATES:
+        if getattr(r.model, key) == "on" and r.device == "cpu":
+            message = f"model.{key}=on with device=cpu"
+            yield Finding(f"model.{key}", message, "its kernels need a GPU; auto declines here")
+
+
+def _mx_gates(r: Recipe) -> Iterator[Finding]:
+    precision = r.precision
+    served = r.model.transformer_impl == "local" and (
+        precision.fp4 or precision.fp6 or precision.fp8
+    )
+    for key in MX_GATES:
+        if getattr(r.model, key) != "off" and not served:
+            message = f"model.{key}={getattr(r.model, key)} without MX linears of the local spec"
+            hint = "it needs transformer_impl: local and precision.fp4, fp6 or fp8"
+            yield Finding(f"model.{key}", message, hint)
 
 
 def _recompute(r: Recipe) -> Iterator[Finding]:
@@ -104,4 +135,13 @@ def _edge_layers(r: Recipe) -> Iterator[Finding]:
         yield Finding("model.first_last_layers_bf16", message, hint)
 
 
-RULES = (_sizes, _rotation, _implementation, _gates, _recompute, _edge_layers)
+RULES = (
+    _sizes,
+    _rotation,
+    _implementation,
+    _gates,
+    _gates_on_the_device,
+    _mx_gates,
+    _recompute,
+    _edge_layers,
+)

@@ -105,6 +105,7 @@ class Model(Section):
     num_layers_at_end_in_bf16: NotNegative = 1
     """Blocks at the end that stay in BF16."""
 
+    # Each gate: on raises where the path cannot engage, auto takes the plain path and counts why.
     fused_qk_norm_rope: Gate = "off"
     """RMSNorm of q and k and the rotation in one kernel."""
     fused_ln_modulate: Gate = "off"
@@ -115,3 +116,6 @@ class Model(Section):
     """QKV GEMM, norm and rotation as one autograd function."""
     fused_mlp: Gate = "off"
     """The MX MLP as one autograd function."""
+    fused_ln_pack: Gate = "off"
+    """The norm in front of the prologue and the fused MLP packs its output instead of writing it;
+    needs both of them."""

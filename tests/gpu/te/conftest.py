@@ -50,6 +50,11 @@ if mode() == "stub":
     from support import te_stub
 
     te_stub.install()
+else:
+    from mxflux.te import zero_patch
+
+    if zero_patch.wanted():
+        zero_patch.enable()
 
 
 def pytest_report_header() -> list[str]:

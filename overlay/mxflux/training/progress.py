@@ -51,7 +51,7 @@ class Progress:
         self._live: RichProgress | None = None
         self._task: Any = None
         if enabled and self.stream.isatty():
-            self._live = _live_progress()
+            self._live = _live_progress(self.stream)
             if self._live is not None:
                 self._task = self._live.add_task("training", total=steps)
                 self._live.start()
@@ -85,10 +85,12 @@ class Progress:
         print(f"[{time.strftime('%H:%M:%S')}] {text}", file=self.stream, flush=True)
 
 
-def _live_progress() -> RichProgress | None:
+def _live_progress(stream: TextIO) -> RichProgress | None:
     try:
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as Rich
     except ImportError:  # an image without rich gets plain lines
         return None
-    return Rich(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    return Rich(*columns, console=Console(file=stream))

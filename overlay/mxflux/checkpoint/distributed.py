@@ -112,7 +112,8 @@ class Save:
     def failed(self, error: BaseException) -> CheckpointError:
         """What to raise, on this rank, for a failure of Megatron's."""
         return CheckpointError(
-            f"{self.final}: not saved, nothing of it is left: {cause_of(error)}. "
+            f"{self.final}: not saved, nothing of it is left: {cause_of(error)} "
+            f"({shutil.disk_usage(self.root).free:,} bytes are free there). "
             f"{_still_there(self.root)}"
         )
 

@@ -52,12 +52,17 @@ def fork(action: Callable[[], object]) -> int:
     if child:
         return child
     os.setpgid(0, 0)
+    start_rank()
+    action()
+    sys.exit(0)
+
+
+def start_rank() -> None:
+    """Become the only rank of a group."""
     torch.distributed.init_process_group(
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
     )
     start()
-    action()
-    sys.exit(0)
 
 
 def status_of(child: int) -> int:
@@ -95,46 +100,68 @@ def killed(run_dir: Path, rounds: int) -> list[dict[str, Any]]:
 
 def full(run_dir: Path) -> dict[str, Any]:
     """Save once; then fail to save again for want of room, at every size and operation."""
-    if status_of(fork(lambda: save_next(run_dir))) != 0:
-        raise SystemExit("the first save failed")
-    sizes = [attempt(run_dir, lambda n=limit: limited(run_dir, n)) for limit in LIMITS]  # type: ignore[misc]
+    start_rank()
+    run = Run()
+    run.train(1)
+    run.save(run_dir)
+    run.train(1)
+    sizes = [limited(run, run_dir, largest) for largest in LIMITS]
+    disk = FullDisk(run_dir)
+    sys.addaudithook(disk.hook)
     operations: list[dict[str, Any]] = []
-    while not operations or operations[-1]["ended"] != 0:
-        fatal = len(operations) + 1
-        operations.append(attempt(run_dir, lambda n=fatal: refused(run_dir, n)))  # type: ignore[misc]
+    while not operations or operations[-1]["ended"] != "saved":
+        disk.room = len(operations)
+        operations.append(attempt(run, run_dir, disk))
     return {"sizes": sizes, "operations": operations}
 
 
-def attempt(run_dir: Path, action: Callable[[], object]) -> dict[str, Any]:
-    """How a save ended and what the run directory holds afterwards."""
-    ended = status_of(fork(action))
-    verify(locate(run_dir))
-    verify(run_dir / "latest")
-    names = sorted(p.name for p in (run_dir / "checkpoints").iterdir())
-    return {"ended": ended, "latest": latest(run_dir), "names": names}
-
-
-def limited(run_dir: Path, largest: int) -> None:
+def limited(run: Run, run_dir: Path, largest: int) -> dict[str, Any]:
     """Save where no file may grow beyond ``largest`` bytes, in any process."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
-    save_next(run_dir)
+    try:
+        return attempt(run, run_dir, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
 
-def refused(run_dir: Path, fatal: int) -> None:
-    """Save where the ``fatal``-th operation that writes into the run directory finds no room."""
-    count = 0
+def attempt(run: Run, run_dir: Path, disk: FullDisk | None) -> dict[str, Any]:
+    """How a save ended, and what the run directory holds afterwards."""
+    ended = "saved"
+    if disk is not None:
+        disk.used = 0
+    try:
+        run.save(run_dir)
+    except (CheckpointError, OSError) as error:
+        ended = str(error)
+    if disk is not None:
+        disk.used = None
+    verify(locate(run_dir))
+    verify(run_dir / "latest")
+    names = sorted(p.name for p in (run_dir / "checkpoints").iterdir())
+    found = {"ended": ended, "latest": latest(run_dir), "names": names}
+    if found["latest"] == run.iteration and ended != "saved":
+        run.train(1)  # named as the latest already: the next attempt saves the next step
+    return found
 
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal count
-        if event in EVENTS and os.fspath(run_dir) in str(arguments[0]) and writes(event, arguments):
-            count += 1
-            if count == fatal:
+
+class FullDisk:
+    """Lets some operations write into a folder, and no more: an audit hook sees them all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = os.fspath(folder)
+        self.room = 0
+        self.used: int | None = None
+        """Operations so far; None: the disk is not full."""
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Raise ENOSPC when there is no more room."""
+        if self.used is None or event not in EVENTS or self.folder not in str(arguments[0]):
+            return
+        if writes(event, arguments):
+            self.used += 1
+            if self.used > self.room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(arguments[0]))
-
-    run = resumed(run_dir)
-    sys.addaudithook(hook)
-    save(run, run_dir)
 
 
 def writes(event: str, arguments: tuple[Any, ...]) -> bool:
@@ -143,28 +170,6 @@ def writes(event: str, arguments: tuple[Any, ...]) -> bool:
         mode, flags = arguments[1], arguments[2]
         return bool(flags & (os.O_WRONLY | os.O_RDWR)) or any(c in str(mode) for c in "wxa+")
     return event in {"os.rename", "os.mkdir", "os.symlink"}
-
-
-def save_next(run_dir: Path) -> None:
-    """One more step, one more checkpoint; exit status 3 when that is refused in good order."""
-    save(resumed(run_dir), run_dir)
-
-
-def resumed(run_dir: Path) -> Run:
-    """The run where it was, one step on."""
-    run = Run()
-    if (run_dir / "checkpoints" / TRACKER).exists():
-        run.load(run_dir)
-    run.train(1)
-    return run
-
-
-def save(run: Run, run_dir: Path) -> None:
-    """Exit status 3 when the save is refused in good order."""
-    try:
-        run.save(run_dir)
-    except (CheckpointError, OSError):
-        sys.exit(3)
 
 
 def latest(run_dir: Path) -> int:

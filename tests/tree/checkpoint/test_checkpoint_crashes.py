@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 SCRIPT = Path(__file__).with_name("checkpoint_crashes.py")
-REFUSED = 3
 
 
 def run(tmp_path: Path, *arguments: str) -> Any:
@@ -47,15 +47,16 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     """No file may grow beyond a size, then the n-th operation fails: the script verifies tracker
     and link after each."""
     result = run(tmp_path, "full", str(tmp_path / "run"))
-    complete = ["iter_0000001", "latest_checkpointed_iteration.txt"]
     for outcome in result["sizes"]:
-        assert (outcome["ended"], outcome["latest"]) == (REFUSED, 1)
-        assert outcome["names"] == complete
+        assert "File too large" in outcome["ended"] or "not saved" in outcome["ended"]
+        assert "iter_0000001 is still the latest" in outcome["ended"]
+        assert outcome["names"] == ["iter_0000001", "latest_checkpointed_iteration.txt"]
     *failed, survived = result["operations"]
-    assert len(failed) > 10
-    assert {outcome["ended"] for outcome in failed} == {REFUSED}
+    assert len(failed) > 6
+    for outcome in failed:  # Megatron tells of its writers' errors no more than their class
+        assert re.search("No space left on device|not saved.*'OSError'", outcome["ended"])
     # Only what comes after the tracker, the `latest` link, fails with the new one named.
     assert [o["latest"] for o in failed] == sorted(o["latest"] for o in failed)
     assert failed[0]["latest"] == 1
-    assert survived["ended"] == 0
-    assert not any(name.startswith(".iter") for o in result["operations"] for name in o["names"])
+    assert survived["ended"] == "saved"
+    assert not any(name.startswith(".") for o in result["operations"] for name in o["names"])

@@ -25,22 +25,25 @@ if TYPE_CHECKING:
 
     from mxflux.checkpoint.sources import Checkpoint
 
-USAGE, RUNTIME = 2, 3
+DAMAGED, USAGE = 1, 2
 DEFAULT_SIZE, DEFAULT_TEXT = 256, 256
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw, write, and return the exit status; errors become one message."""
+    """Draw and return the exit status: 1 for a checkpoint that is none, 2 for what cannot be."""
     options = _parser().parse_args(arguments)
     try:
         run(options)
-    except (CheckpointError, DataError, RecipeError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
-    except (OSError, ValueError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return RUNTIME
+    except CheckpointError as error:
+        return _say(error, DAMAGED)
+    except (DataError, RecipeError, OSError, ValueError, RuntimeError) as error:
+        return _say(error, USAGE)
     return 0
+
+
+def _say(error: Exception, status: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return status
 
 
 def run(options: argparse.Namespace) -> None:

@@ -16,7 +16,9 @@ Step = Callable[[], None]
 FUSED = ("fused_qk_norm_rope", "fused_ln_modulate", "fused_gate_residual")
 """Gates of the BF16 model."""
 
-CHAINS = ("fused_qkv_prologue", "fused_mlp", "fused_ln_pack", "fused_gate_residual")
+CHAINS = (
+    "fused_qkv_prologue", "fused_mlp", "fused_ln_pack", "fused_gate_residual", "fused_ln_modulate",
+)  # fmt: skip
 """Gates of a model with MX linears."""
 
 PRECISIONS: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from mxflux.fusions import catalog, crosscompile, tables
+from mxflux.fusions import catalog, chain_catalog, crosscompile, mx_pack, tables
 
 ARCH = "gfx950"
 BANDWIDTH = 8.0e12
@@ -79,7 +79,23 @@ def compile_rows(arch: str = ARCH) -> list[Row]:
             rows += _rows(arch, op, *LARGE)
             if op.startswith(("qkv", "norm_rope")):
                 rows += _rows(arch, op, 512, 32, weight_dtype=torch.float32)
+        rows += _chains(arch)
     return rows
+
+
+def _chains(arch: str) -> list[Row]:
+    """The packers with a producer in front, in the tiles that would run there."""
+    before = mx_pack.backend, tables.architecture
+    mx_pack.backend, tables.architecture = lambda: "hip", lambda _: arch
+    try:
+        rows = []
+        for case in chain_catalog.CASES:
+            row = _row(case.kernel, 512, 64, chain_catalog.call(case, 512, 64))
+            specs = f"{case.plan} {'dual' if case.dual else 'row'}"
+            rows.append(replace(row, config=f"{specs},{row.config}"))
+        return rows
+    finally:
+        mx_pack.backend, tables.architecture = before
 
 
 def _rows(
@@ -96,7 +112,7 @@ def _rows(
 def _row(op: str, seq: int, batch: int, call: catalog.Call) -> Row:
     used = crosscompile.resources(crosscompile.compile_launch(call.launch, call.pointers))
     fixed = {**call.launch.constexprs, **call.launch.options}
-    shown = ("BLOCK_M", "CHUNK", "BLOCK_R", "BLOCK_P", "BLOCK_C", "STAGES", "num_warps")
+    shown = ("BLOCK_M", "BLOCK_N", "CHUNK", "BLOCK_R", "BLOCK_P", "BLOCK_C", "STAGES", "num_warps")
     config = ",".join(f"{k}={fixed[k]}" for k in shown if k in fixed)
     loads = [name for name in used.loads if "load" in name]
     return Row(

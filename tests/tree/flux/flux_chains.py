@@ -24,7 +24,9 @@ from mxflux.mx.megatron_linear import local_linear_provider
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHAINS = ("fused_qkv_prologue", "fused_mlp", "fused_ln_pack", "fused_gate_residual")
+CHAINS = (
+    "fused_qkv_prologue", "fused_mlp", "fused_ln_pack", "fused_gate_residual", "fused_ln_modulate",
+)  # fmt: skip
 KERNELS = ("fused_qk_norm_rope", "fused_ln_modulate", "fused_gate_residual")
 BATCH, TEXT, HEIGHT, WIDTH = 2, 8, 4, 12
 

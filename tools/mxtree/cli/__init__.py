@@ -29,6 +29,7 @@ COMMANDS = (
     "export",
     "new",
     "rebase",
+    "bench",
     "report",
     "drift",
     "doctor",

@@ -3,15 +3,34 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
-import importlib.util
+import json
 import sys
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
 from mxflux.mx.backends import BACKENDS
 from mxflux.mx.formats import FORMATS
 from mxflux.mx.packers import triton_missing
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A packer or a GEMM backend: the formats it takes, and why it does not run here (or None)."""
+
+    name: str
+    formats: tuple[str, ...]
+    missing: str | None
+
+    def line(self) -> str:
+        """For the page."""
+        takes = ", ".join(self.formats)
+        if self.missing is None:
+            return f"  {self.name:<10} runs: {takes}"
+        return f"  {self.name:<10} not here: {self.missing} (would take {takes})"
 
 
 def device_here() -> torch.device:
@@ -41,37 +60,44 @@ def environment(device: torch.device) -> list[str]:
     return [*lines, "device: cpu (torch sees no GPU)"]
 
 
-def backend_lines(device: torch.device) -> list[str]:
-    """One line a GEMM backend."""
-    lines = []
-    for name, backend in BACKENDS.items():
-        why = backend.missing(device)
-        formats = ", ".join(backend.FORMATS)
-        state = f"runs: {formats}" if why is None else f"not here: {why} (would take {formats})"
-        lines.append(f"  {name:<10} {state}")
-    return lines
-
-
-def packer_lines(device: torch.device) -> list[str]:
-    """One line a packer; all formats, equal bytes."""
-    why = triton_missing(device)
-    formats = ", ".join(FORMATS)
+def packers_here(device: torch.device) -> list[Tool]:
+    """Both packers; all formats, equal bytes."""
     return [
-        f"  {'reference':<10} runs: {formats}",
-        f"  {'triton':<10} {f'runs: {formats}' if why is None else f'not here: {why}'}",
+        Tool("reference", tuple(FORMATS), None),
+        Tool("triton", tuple(FORMATS), triton_missing(device)),
     ]
+
+
+def backends_here(device: torch.device) -> list[Tool]:
+    """Every GEMM backend."""
+    return [Tool(n, tuple(b.FORMATS), b.missing(device)) for n, b in BACKENDS.items()]
 
 
 def report() -> str:
     """The whole page."""
     device = device_here()
-    lines = [*environment(device), "", "packers", *packer_lines(device)]
-    return "\n".join([*lines, "", "GEMM backends", *backend_lines(device)])
+    packers = [tool.line() for tool in packers_here(device)]
+    backends = [tool.line() for tool in backends_here(device)]
+    return "\n".join(
+        [*environment(device), "", "packers", *packers, "", "GEMM backends", *backends]
+    )
 
 
-def main() -> int:
-    """Print the page; exit 0."""
-    print(report())
+def facts() -> dict[str, list[Any]]:
+    """The same as plain values."""
+    device = device_here()
+    return {
+        "environment": environment(device),
+        "packers": [asdict(tool) for tool in packers_here(device)],
+        "backends": [asdict(tool) for tool in backends_here(device)],
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the page, or with --json the facts; exit 0."""
+    parser = argparse.ArgumentParser(prog="python -m mxflux.mx.doctor", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="machine form")
+    print(json.dumps(facts()) if parser.parse_args(argv).json else report())
     return 0
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -30,18 +31,29 @@ def test_runs_as_a_module() -> None:
     assert "  aiter      not here: " in done.stdout
 
 
+def test_the_machine_form_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    page = doctor.report()
+    assert [tool["name"] for tool in found["backends"]] == list(BACKENDS)
+    for tool in (*found["backends"], *found["packers"]):
+        said = "runs: " if tool["missing"] is None else f"not here: {tool['missing']}"
+        assert f"  {tool['name']:<10} {said}" in page
+        assert ", ".join(tool["formats"]) in page
+
+
 def test_every_missing_backend_says_why_and_what_it_would_take() -> None:
-    lines = doctor.backend_lines(torch.device("cpu"))
-    assert len(lines) == len(BACKENDS)
-    for line in lines:
+    tools = doctor.backends_here(torch.device("cpu"))
+    assert len(tools) == len(BACKENDS)
+    for line in (tool.line() for tool in tools):
         assert " runs: " in line or (" not here: " in line and "would take e" in line)
 
 
 def test_packers_follow_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert doctor.packer_lines(torch.device("cpu"))[1].startswith("  triton     runs")
+    assert doctor.packers_here(torch.device("cpu"))[1].missing is None
     monkeypatch.delenv("TRITON_INTERPRET")
-    assert "not here: triton needs a GPU" in doctor.packer_lines(torch.device("cpu"))[1]
+    assert "triton needs a GPU" in str(doctor.packers_here(torch.device("cpu"))[1].missing)
 
 
 def test_an_absent_package_is_named() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mxtree.environment.doctor import gpu, machine, network, screen, training
+from mxtree.environment.doctor import gpu, machine, mx, network, screen, training
 from mxtree.environment.doctor.row import Row, Status, missing, ok, wrong
 from mxtree.environment.install import InstallRequest, install
 from mxtree.environment.packages import Policy
@@ -182,6 +182,44 @@ def test_an_image_of_amd(
     (tmp_path / "aiter").mkdir()
     (tmp_path / "aiter" / "__init__.py").touch()
     assert by_name(training.rows(bare_python, None))["AITER"].status is Status.OK
+
+
+MX_DOCTOR = """\
+import json, sys
+assert sys.argv[1:] == ["--json"]
+print(json.dumps({
+    "environment": [],
+    "packers": [{"name": "triton", "formats": ["e2m1", "e2m3"], "missing": None}],
+    "backends": [{"name": "aiter", "formats": ["e2m1"], "missing": "not installed"}],
+}))
+"""
+
+
+def test_what_mxflux_says_of_mx_formats(
+    bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doctor = tmp_path / "mxflux" / "mx" / "doctor.py"
+    doctor.parent.mkdir(parents=True)
+    doctor.write_text(MX_DOCTOR)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    packer, backend = mx.rows(bare_python)
+    assert (packer.name, packer.status, packer.found) == (
+        "MX packer triton",
+        Status.OK,
+        "e2m1, e2m3",
+    )
+    assert (backend.name, backend.status) == ("MX GEMM aiter", Status.MISSING)
+    assert backend.found == "not installed"
+    assert not backend.fails
+    for source, said in (
+        ("raise SystemExit('no torch')", "no torch"),
+        ("print('aiter: runs')", "of an older mxflux"),
+        ("print('[]')", "of an older mxflux"),
+    ):
+        doctor.write_text(source)
+        (row,) = mx.rows(bare_python)
+        assert row.status is Status.WRONG
+        assert said in row.found
 
 
 def test_whose_distributions_they_are(tree: Path, bare_python: Path) -> None:

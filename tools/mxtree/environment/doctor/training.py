@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxtree.environment import compiled, foreign, requirements, venv
-from mxtree.environment.doctor import gpu
+from mxtree.environment.doctor import gpu, mx
 from mxtree.environment.doctor.row import Row, missing, ok, wrong
 from mxtree.environment.interpreter import Interpreter, inspect
 from mxtree.environment.metadata import DIGEST_LENGTH
@@ -42,7 +42,7 @@ def rows(python: Path, tree_digest: str | None) -> list[Row]:
     ``tree_digest`` is that of the tree which should be installed, None when there is no tree.
     """
     wanted = requirements.read()
-    target = inspect(python, [*map(requirements.module, wanted), "aiter"])
+    target = inspect(python, [*map(requirements.module, wanted), "aiter", "mxflux"])
     facts = _ask_torch(python) if target.modules["torch"] else {}
     architectures = [item["arch"] for item in facts.get("gpus", [])] or gpu.from_drivers()
     return [
@@ -53,6 +53,7 @@ def rows(python: Path, tree_digest: str | None) -> list[Row]:
         _aiter(target, architectures),
         *(_distribution(target, name, tree_digest) for name in foreign.NAMES),
         _compiled(target),
+        *(mx.rows(python) if target.modules["mxflux"] and "version" in facts else []),
     ]
 
 

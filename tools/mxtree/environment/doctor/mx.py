@@ -18,7 +18,7 @@ _TIMEOUT_S = 120
 
 def rows(python: Path) -> list[Row]:
     """Return a row for each packer and backend; one row when mxflux there cannot say."""
-    command = [python, "-m", "mxflux.mx.doctor", "--json"]
+    command = [str(python), "-m", "mxflux.mx.doctor", "--json"]
     try:
         process = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S

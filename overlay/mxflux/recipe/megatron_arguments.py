@@ -39,9 +39,9 @@ class Argument:
 
 _SAME_NAME = {
     "model": (
-        "hidden_size num_attention_heads ffn_hidden_size add_qkv_bias transformer_impl "
+        "hidden_size num_attention_heads ffn_hidden_size transformer_impl "
         "attention_backend position_embedding_type apply_rope_fusion rotary_interleaved "
-        "layernorm_epsilon attention_dropout attention_softmax_in_fp32 use_cpu_initialization "
+        "layernorm_epsilon attention_dropout attention_softmax_in_fp32 "
         "recompute_granularity recompute_method recompute_num_layers recompute_modules "
         "first_last_layers_bf16 num_layers_at_start_in_bf16 num_layers_at_end_in_bf16"
     ),
@@ -76,6 +76,8 @@ ARGUMENTS: dict[str, Argument] = {
     **{f"{s}.{key}": Argument(key) for s, keys in _SAME_NAME.items() for key in keys.split()},
     **{f"precision.{key}": Argument(key, te_only=True) for key in _TE_ONLY.split()},
     **{f"checkpoint.{key}": Argument(key, decode=bool) for key in _UNSET_FLAGS.split()},
+    # None in Megatron's args when nobody gives it, too.
+    "model.use_cpu_initialization": Argument("use_cpu_initialization", decode=bool),
     "precision.params_dtype": Argument(
         "bf16", lambda name: name == "bfloat16", lambda on: "bfloat16" if on else "float32"
     ),
@@ -93,7 +95,11 @@ ARGUMENTS: dict[str, Argument] = {
     "logging.wandb_project": Argument("wandb_project", left_open=True),
     "logging.wandb_entity": Argument("wandb_entity", left_open=True),
 }
-"""Dotted key -> argument, for every key that Megatron has."""
+"""Dotted key -> argument, for every key that Megatron has.
+
+Not model.add_qkv_bias: Megatron's argument means biases on QKV alone, and it sets it wherever other
+linears have biases.
+"""
 
 
 def is_passed(recipe: Recipe, key: str) -> bool:
@@ -137,6 +143,8 @@ def _besides(recipe: Recipe) -> dict[str, Any]:
     }
     if recipe.model.attention_backend == "local":
         settled["spec"] = ["local"]
+    if recipe.checkpoint.async_save:
+        settled["use_persistent_ckpt_worker"] = True  # Megatron clears async_save without it
     return settled
 
 

@@ -27,7 +27,7 @@ TE_MXFP4 = (
     [
         ((), {"bf16": True, "transformer_impl": "local", "micro_batch_size": 4, "eval_iters": 0}),
         (("precision.params_dtype=float32",), {"bf16": False}),
-        ((), {"num_layers": 2, "hidden_size": 128, "ffn_hidden_size": 512, "add_qkv_bias": True}),
+        ((), {"num_layers": 2, "hidden_size": 128, "ffn_hidden_size": 512}),
         (("data.image_size=64", "data.text_length=8"), {"seq_length": 24}),
         (
             ("model.hidden_size=256", "model.axes_dim=[16, 24, 24]"),
@@ -48,6 +48,7 @@ TE_MXFP4 = (
             {"eval_iters": 4},
         ),
         (("evaluation.interval=5", "evaluation.iters=7"), {"eval_iters": 7}),
+        (("checkpoint.async_save=true",), {"use_persistent_ckpt_worker": True}),
         (("model.attention_backend=local",), {"attention_backend": "local", "spec": ["local"]}),
         (TE_MXFP4, {"fp4": "e2m1", "fp4_recipe": "mxfp4", "fp4_use_native_te_autocast": True}),
     ],

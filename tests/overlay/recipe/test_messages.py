@@ -63,8 +63,8 @@ if TYPE_CHECKING:
             "train_iters: 100",
             "train_iters: 100\n  manual_gc: yes",
             (
-                "r.yaml:10:14: schedule.manual_gc: expected true or false, got the text 'yes' (YAML "
-                "1.2 has no 'yes' for a truth value: write true)"
+                "r.yaml:10:14: schedule.manual_gc: expected true or false, got the text 'yes' "
+                "(YAML 1.2 has no 'yes' for a truth value: write true)"
             ),
         ),
         (
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
             "  preset: flux_tiny",
             "  preset: flux_tiny\n  attention_backend: FUSED",
             (
-                "r.yaml:6:22: model.attention_backend: expected one of auto, flash, fused, unfused, "
-                "local, got the text 'FUSED'"
+                "r.yaml:6:22: model.attention_backend: expected one of auto, flash, fused, "
+                "unfused, local, got the text 'FUSED'"
             ),
         ),
         (

@@ -93,6 +93,10 @@ REFUSED = [
         "model.first_last_layers_bf16=true with model.transformer_impl=local",
     ),
     (
+        (*TE, "precision.fp8=hybrid", "model.first_last_layers_bf16=true"),
+        "model.first_last_layers_bf16=true with precision.fp8_recipe=delayed",
+    ),
+    (
         (*TE, *MXFP4, "model.first_last_layers_bf16=true"),
         "model.first_last_layers_bf16=true keeps 2 of 2 blocks in BF16",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import io
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ def validated(arguments: Mapping[str, Any], world_size: int) -> argparse.Namespa
     return parsed
 
 
+@functools.cache
 def _parser() -> argparse.ArgumentParser:
     from megatron.training.arguments import add_megatron_arguments
 

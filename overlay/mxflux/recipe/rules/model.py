@@ -123,6 +123,9 @@ def _recompute(r: Recipe) -> Iterator[Finding]:
 def _edge_layers(r: Recipe) -> Iterator[Finding]:
     if not r.model.first_last_layers_bf16:
         return
+    if r.precision.fp8 and r.precision.fp8_recipe == "delayed":
+        message = "model.first_last_layers_bf16=true with precision.fp8_recipe=delayed"
+        yield Finding("model.first_last_layers_bf16", message, "Megatron keeps one scale history")
     kept = r.model.num_layers_at_start_in_bf16 + r.model.num_layers_at_end_in_bf16
     given = {name: getattr(r.model, name) for name in ARCHITECTURE_KEYS}
     try:

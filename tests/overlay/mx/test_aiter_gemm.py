@@ -120,16 +120,50 @@ def test_results_are_bf16_and_an_aiter_without_the_function_is_an_error() -> Non
         aiter_gemm.load("e2m1")
 
 
-def test_the_transcribed_signature_is_that_of_the_wheel() -> None:
+def in_wheel(file: str, name: str) -> ast.FunctionDef:
+    """A function of the published wheel, as a syntax tree: nothing of it is run."""
     wheel = os.environ.get("MXFLUX_AITER_WHEEL")
     if not wheel:
         pytest.skip(
             "MXFLUX_AITER_WHEEL is not set: pip download --no-deps amd-aiter gives the wheel"
         )
-    source = zipfile.ZipFile(wheel).read("aiter/ops/gemm_op_a4w4.py").decode()
+    source = zipfile.ZipFile(wheel).read(file).decode()
     (found,) = [
         node
         for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef) and node.name == "gemm_a4w4"
+        if isinstance(node, ast.FunctionDef) and node.name == name
     ]
+    return found
+
+
+def test_the_transcribed_signature_is_that_of_the_wheel() -> None:
+    found = in_wheel("aiter/ops/gemm_op_a4w4.py", "gemm_a4w4")
     assert [a.arg for a in found.args.args] == OLD_A4W4
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "view", "permute"),
+    [
+        (
+            "aiter/utility/fp4_utils.py",
+            "e8m0_shuffle",
+            "sm // 32, 2, 16, sn // 8, 2, 4",
+            "0, 3, 5, 2, 4, 1",
+        ),
+        (
+            "aiter/ops/shuffle.py",
+            "shuffle_weight",
+            "-1, x.shape[-2] // BN, BN, x.shape[-1] // BK, BK // K, K",
+            "0, 1, 3, 4, 2, 5",
+        ),
+    ],
+)
+def test_the_layouts_are_those_of_the_wheel(file: str, name: str, view: str, permute: str) -> None:
+    """The reshapes that `mxflux.mx.layouts.AiterA4W4` makes, B's without the batch in front."""
+    calls = [
+        (node.func.attr, ", ".join(map(ast.unparse, node.args)))
+        for node in ast.walk(in_wheel(file, name))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    assert ("view", view) in calls
+    assert [args for attribute, args in calls if attribute == "permute"] == [permute]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kill the ranks of a run at random moments, many times, and compare its losses with a whole run's.
 
-    PYTHONPATH=overlay:TREE/megatron-lm python benchmarks/killed_runs.py recipes/cpu/flux_tiny.yaml \\
-        --kills 10 --output docs/results/killed-runs.md schedule.train_iters=120 ...
+    export PYTHONPATH=overlay:trees/default/megatron-lm
+    python benchmarks/killed_runs.py recipes/cpu/flux_tiny.yaml --kills 10 \\
+        --output docs/results/killed-runs.md schedule.train_iters=100 ...
 
 Every attempt starts all ranks anew from the newest checkpoint. A moment is a random step of those
 still to come and a random delay after it; then all ranks, or a random one, get SIGKILL.
@@ -62,12 +63,12 @@ class Attempt:
         """SIGKILL some ranks; the others end by themselves, or are killed after a grace."""
         for number in numbers:
             self.ranks[number].send_signal(signal.SIGKILL)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while any(rank.poll() is None for rank in self.ranks) and time.monotonic() < deadline:
+            time.sleep(0.05)
         for rank in self.ranks:
-            try:
-                rank.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                rank.kill()
-                rank.wait()
+            rank.kill()
+            rank.wait()
 
     def finish(self) -> None:
         """Wait for the end; raises RuntimeError when a rank failed."""
@@ -107,15 +108,16 @@ def losses(run: Path) -> dict[str, tuple[float, ...]]:
 def kill_many(run: Path, world: int, steps: int, kills: int) -> list[dict[str, Any]]:
     """Kill ``kills`` attempts, let the last one finish; returns what happened."""
     told = []
+    chance = random.SystemRandom()
     for number in range(1, kills + 1):
         start = checkpointed(run)
         room = max(1, (steps - start) // (kills - number + 2))
-        target = min(steps - 1, start + random.randint(1, 2 * room))
+        target = min(steps - 1, start + chance.randint(1, 2 * room))
         attempt = Attempt(run, world)
         reached = attempt.wait_for(target)
-        delay = random.uniform(0, 0.5)
+        delay = chance.uniform(0, 0.5)
         time.sleep(delay)
-        victims = random.choice([list(range(world)), [random.randrange(world)]])
+        victims = chance.choice([list(range(world)), [chance.randrange(world)]])
         attempt.kill(victims)
         told.append(
             {"kill": number, "from": start, "target": target, "delay": delay, "victims": victims,
@@ -135,16 +137,19 @@ def checkpointed(run: Path) -> int:
 def write(path: Path, recipe: str, overrides: list[str], table: list[dict[str, Any]],
           compared: int, steps: int, made: int) -> None:  # fmt: skip
     """The result as Markdown."""
+    command = f"python benchmarks/killed_runs.py {recipe} --kills {len(table)}"
     lines = [
-        "# Killed runs", "",
+        "# Killed runs",
+        "",
         "Two gloo ranks of the tiny Flux on two shared CPU cores, killed with SIGKILL at random",
         "moments and started again from the newest checkpoint; then compared with a run that",
-        "nothing interrupted.", "",
-        f"    python benchmarks/killed_runs.py {recipe} --kills {len(table)} "
-        f"{' '.join(overrides)}", "",
-        "| kill | attempt started after step | killed after step | seconds later | ranks killed | "
-        "newest checkpoint then |", "|--:|--:|--:|--:|---|--:|",
-    ]  # fmt: skip
+        "nothing interrupted.",
+        "",
+        f"    {command} {' '.join(overrides)}",
+        "",
+        "| kill | started after step | killed after | seconds later | ranks | checkpoint then |",
+        "|--:|--:|--:|--:|---|--:|",
+    ]
     lines += [
         f"| {row['kill']} | {row['from']} | {row['newest']} | {row['delay']:.2f} | "
         f"{', '.join(map(str, row['victims']))} | {row['saved']} |"
@@ -152,9 +157,9 @@ def write(path: Path, recipe: str, overrides: list[str], table: list[dict[str, A
     ]
     lines += [
         "",
-        f"{made} steps were made for the {steps} of the recipe. All {compared} losses, gradient "
-        "norms, learning rates and validation losses are equal bit for bit to those of the run "
-        "without a kill.",
+        f"{made} steps were made for the {steps} of the recipe. All {compared} steps and",
+        "evaluations (loss, gradient norm, learning rate, validation loss) are equal bit for bit",
+        "to those of the run without a kill.",
     ]
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
@@ -166,7 +171,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--output", type=Path)
     parser.add_argument("overrides", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     loaded = load(options.recipe, options.overrides)
     world, steps = loaded.recipe.world_size, loaded.recipe.schedule.train_iters
     with tempfile.TemporaryDirectory() as folder:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
+from megatron.core.enums import ModelType
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
-from megatron.core.enums import ModelType
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.tensor_parallel.layers import (
     set_defaults_if_not_set_tensor_model_parallel_attributes,
@@ -47,7 +47,7 @@ class Built:
 
 
 def initialize_parallel_state(recipe: Recipe) -> None:
-    """Megatron's process groups. Gloo twins of them are made only by what still needs them: none."""
+    """Megatron's process groups, without the gloo twins that older checkpoints needed."""
     parallel = recipe.parallel
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=parallel.tensor_model_parallel_size,
@@ -113,10 +113,8 @@ def _connect(
     config.grad_scale_func = optimizer.scale_loss
 
 
-def _parameter_layout(
-    model: FluxModel, settings: DistributedDataParallelConfig
-) -> dict[str, Any]:
-    """The ``full_param_layout`` that DDP takes since 0.18; before, its buffers lay themselves out."""
+def _parameter_layout(model: FluxModel, settings: DistributedDataParallelConfig) -> dict[str, Any]:
+    """The ``full_param_layout`` that DDP takes since 0.18; older buffers lay themselves out."""
     compute = getattr(DistributedOptimizer, "compute_full_param_layout", None)
     if not settings.use_distributed_optimizer or compute is None:
         return {}

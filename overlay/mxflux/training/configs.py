@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a recipe to Megatron's configs: model, DDP and optimizer. Every key arrives or is refused."""
+"""From a recipe to Megatron's configs of model, DDP and optimizer: every key arrives."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def check_attention(model: FluxModel) -> dict[str, Any]:
         kinds = {type(core).__name__ for core in _core_attentions(model)}
         return {"asked": asked, "ran": ", ".join(sorted(kinds))}
     ran = selected_backend()
-    if asked != "auto" and ran != asked:
+    if asked not in {"auto", ran}:
         raise CheckError(
             f"first step: attention_backend={asked}, but TransformerEngine selected {ran}. "
             "NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 makes it say why"

@@ -8,7 +8,7 @@ from typing import Any
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
 
-class AlignedWarmupScheduler(OptimizerParamScheduler):
+class AlignedWarmupScheduler(OptimizerParamScheduler):  # type: ignore[misc]
     """Warm-up as NeMo counts it: the first step already has one batch behind it.
 
     While num_steps (samples seen) is at most the warm-up's length,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m mxflux.training.main --run-dir RUN``: train what RUN/recipe.yaml says, under torchrun.
+"""``python -m mxflux.training.main --run-dir RUN``, under torchrun: train what its recipe says.
 
 Exit status: 0 finished, or stopped by a signal after saving; 1 what ran is not what was asked for;
 2 the recipe or this machine cannot do it; 3 the run failed.
@@ -68,9 +68,7 @@ def train(run_dir: Path, *, fake_world: int | None = None) -> int:
     ) as process:
         from .trainer import Trainer
 
-        trainer = Trainer(
-            recipe, run_dir, process, recipe_sha256=digest, origins=loaded.origins
-        )
+        trainer = Trainer(recipe, run_dir, process, recipe_sha256=digest, origins=loaded.origins)
         outcome = trainer.run() if fake_world is None else trainer.run_fake()
     if outcome.status == "finished" and process.is_first and fake_world is None:
         print(f"finished after step {outcome.step}", flush=True)

@@ -65,4 +65,4 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 def next_attempt(folder: Path) -> int:
     """Number of the attempt that starts now, from 1."""
-    return 1 + sum(event["event"] == "attempt" for event in read_metrics(folder))
+    return 1 + len([event for event in read_metrics(folder) if event["event"] == "attempt"])

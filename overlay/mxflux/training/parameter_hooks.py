@@ -22,9 +22,7 @@ class ParameterHooks:
     is compiled, the root's own hook waits for the parameters of all its children.
     """
 
-    def __init__(
-        self, ddp: DistributedDataParallel, roots: Sequence[torch.nn.Module] = ()
-    ) -> None:
+    def __init__(self, ddp: DistributedDataParallel, roots: Sequence[torch.nn.Module] = ()) -> None:
         self.ddp = ddp
         self.roots = roots
         self.used = ddp.ddp_config.overlap_param_gather

@@ -9,7 +9,7 @@ import os
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -103,7 +103,8 @@ def _prepare_cpu(transformer_impl: str, stack: contextlib.ExitStack) -> None:
             "set model.transformer_impl: local"
         )
     if "transformer_engine" not in sys.modules:
-        sys.modules["transformer_engine"] = None  # type: ignore[assignment]  the import system's no
+        modules: dict[str, Any] = sys.modules
+        modules["transformer_engine"] = None  # the import system's "no"
         stack.callback(sys.modules.pop, "transformer_engine", None)
         logger.info("device: cpu hides TransformerEngine from Megatron")
     if not is_enabled():  # a caller that runs several processes from one has done it for all
@@ -135,7 +136,8 @@ def _join(
 ) -> None:
     timeout = timedelta(minutes=timeout_minutes)
     if "RANK" not in os.environ:
-        store = torch.distributed.HashStore()
+        distributed: Any = torch.distributed
+        store = distributed.HashStore()
         torch.distributed.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=timeout
         )

@@ -113,7 +113,7 @@ class Checkpoints:
         )
         for note in loaded.notes:
             logger.warning("%s", note)
-        if weights_only:
+        if weights_only or loaded.record is None:
             built.optimizer.reload_model_params()
             return Position()
         progress = loaded.record.progress

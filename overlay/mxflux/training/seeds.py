@@ -17,6 +17,6 @@ def seed_everything(seed: int, *, te_rng_tracker: bool) -> None:
     rank its own noise (seed + 100 * rank). Without pipeline stages no rank offset applies here.
     """
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  the legacy global generator is the one Megatron saves
+    np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
     model_parallel_cuda_manual_seed(seed, te_rng_tracker)

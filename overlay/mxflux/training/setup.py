@@ -73,6 +73,4 @@ def _forward_step(
     empty = None
     if built.config.cfg_dropout_prob > 0:
         empty = empty_encodings(data, recipe.data.empty_encodings_path)
-    return FluxForwardStep(
-        built.config, settings, device=process.device, empty_encodings=empty
-    )
+    return FluxForwardStep(built.config, settings, device=process.device, empty_encodings=empty)

@@ -66,7 +66,7 @@ class TrainStep:
     @property
     def samples(self) -> int:
         """Samples of a step over all data-parallel ranks."""
-        ranks = parallel_state.get_data_parallel_world_size()
+        ranks = int(parallel_state.get_data_parallel_world_size())
         return self.num_microbatches * self.micro_batch_size * ranks
 
     def _forward_backward(self, batches: Batches) -> float:

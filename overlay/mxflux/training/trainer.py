@@ -82,15 +82,11 @@ class Trainer:
             budget = evaluation_budget(self.recipe)
             mlperf = stack.enter_context(self._mlperf_log(budget))
             ready = self._ready()
-            loader = build_loaders(
-                self.data, rank=self.rank, world_size=self.ranks, training=True
-            )
+            loader = build_loaders(self.data, rank=self.rank, world_size=self.ranks, training=True)
             stack.callback(loader.close)
             evaluations = None
             if budget is not None:
-                evaluations = Evaluations(
-                    self.recipe, budget, ready, self.data, self.run_dir
-                )
+                evaluations = Evaluations(self.recipe, budget, ready, self.data, self.run_dir)
                 stack.callback(evaluations.close)
                 reporter.progress.note(f"each evaluation: {budget}")
             checkpoints = Checkpoints(
@@ -172,7 +168,7 @@ class Trainer:
         position: Position,
         reporter: Reporter,
     ) -> bool:
-        """Training first, evaluation last; whether a step was watched. A resumed run does neither."""
+        """Training first, evaluation last, on a new run only; whether a step was watched."""
         schedule = self.recipe.schedule
         if not (schedule.warmup_train_steps or schedule.warmup_validation_steps):
             return False
@@ -181,9 +177,7 @@ class Trainer:
             return False
         if schedule.warmup_train_steps:
             shape = batch_shape(self.recipe, self.architecture, schedule.micro_batch_size)
-            warm_up_training(
-                ready.train_step, shape, schedule.warmup_train_steps, watch.watched()
-            )
+            warm_up_training(ready.train_step, shape, schedule.warmup_train_steps, watch.watched())
         if schedule.warmup_validation_steps:
             if evaluations is None:
                 raise SetupError(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from mxflux.training.errors import CheckError, ExitCode, NonFiniteError, SetupError
@@ -42,7 +41,7 @@ def test_te_is_refused_on_the_cpu() -> None:
 def test_a_device_that_torch_does_not_see_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with (
-        pytest.raises(SetupError, match="device: h200, but torch .* sees no accelerator"),
+        pytest.raises(SetupError, match=r"device: h200, but torch .* sees no accelerator"),
         started_process("h200", transformer_impl="local", backend="nccl", timeout_minutes=1),
     ):
         pass

@@ -96,3 +96,24 @@ def test_saving_in_the_background_changes_nothing(
     kept = sorted(path.name for path in (run / "checkpoints").glob("iter_*"))
     assert kept == ["iter_0000008", "iter_0000012"]
     assert verify((run / "latest").resolve()).tensors
+
+
+def test_finetune_takes_the_weights_alone(server: Server, whole: Path, tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path / "run", f"checkpoint.load={whole}", "checkpoint.finetune=true",
+        "evaluation.at_start=true", "schedule.train_iters=3", "checkpoint.save_interval=null",
+    )  # fmt: skip
+    server.finish(run)
+    assert trace(run)["evaluation", 0] == trace(whole)["evaluation", STEPS]
+    assert [event["samples"] for event in events(run, "train")] == [32, 64, 96]
+    assert events(run, "train")[0]["lr"] == 0.0
+
+
+def test_another_runs_checkpoint_is_continued(server: Server, whole: Path, tmp_path: Path) -> None:
+    """Its steps go on counting; what was loaded stays untouched."""
+    source = whole / "checkpoints" / "iter_0000008"
+    run = make_run(tmp_path / "run", f"checkpoint.load={source}")
+    server.finish(run)
+    again = trace(run)
+    assert min(step for step in again if isinstance(step, int)) == 9
+    assert again == {key: value for key, value in trace(whole).items() if key in again}

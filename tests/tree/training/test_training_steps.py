@@ -106,7 +106,9 @@ def test_a_linear_that_did_not_run_in_mx_stops_the_run(server: Server, tmp_path:
     answer = server.run(run, world=1, call="training_ranks:one_linear_in_bf16")
     assert answer["codes"] == [1], answer["outputs"]
     assert "did not run as `precision` says" in answer["outputs"][0]
-    assert "transformer.layers.1.mlp.linear_fc1: fprop ran nothing, not e2m1" in answer["outputs"][0]
+    assert (
+        "transformer.layers.1.mlp.linear_fc1: fprop ran nothing, not e2m1" in answer["outputs"][0]
+    )
     assert "linear_fc2" not in answer["outputs"][0]
     assert events(run, "train") == []
 

@@ -146,12 +146,15 @@ def without_dynamo(run: Path) -> int:
 @contextlib.contextmanager
 def _ready(run: Path) -> Iterator[tuple[Any, Ready]]:
     recipe = load(run / "recipe.yaml").recipe
-    with started_process(
-        recipe.device,
-        transformer_impl=recipe.model.transformer_impl,
-        backend=recipe.parallel.distributed_backend,
-        timeout_minutes=1,
-    ) as process, contextlib.ExitStack() as stack:
+    with (
+        started_process(
+            recipe.device,
+            transformer_impl=recipe.model.transformer_impl,
+            backend=recipe.parallel.distributed_backend,
+            timeout_minutes=1,
+        ) as process,
+        contextlib.ExitStack() as stack,
+    ):
         from mxflux.training.trainer import Trainer
 
         trainer = Trainer(recipe, run, process, recipe_sha256="")

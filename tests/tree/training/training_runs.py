@@ -101,7 +101,9 @@ class Server:
         assert self._process.stdin is not None
         if not self._ready:
             self._ready = self._answer() == "ready"
-        self._process.stdin.write(json.dumps({"run_dir": str(folder), "world": world, **how}) + "\n")
+        self._process.stdin.write(
+            json.dumps({"run_dir": str(folder), "world": world, **how}) + "\n"
+        )
         self._process.stdin.flush()
         answer: dict[str, Any] = self._answer()
         return answer

@@ -55,9 +55,7 @@ def run(
     """
     port = str(_free_port())
     deadline = time.monotonic() + timeout
-    ranks = [
-        _fork(run_dir, rank, world, port, call, environment or {}) for rank in range(world)
-    ]
+    ranks = [_fork(run_dir, rank, world, port, call, environment or {}) for rank in range(world)]
     codes: dict[int, int] = {}
     while len(codes) < world:
         for rank in set(range(world)) - codes.keys():
@@ -135,8 +133,9 @@ def _free_port() -> int:
 
 
 def _import_everything() -> None:
-    from mxflux.training.cpu_device import enable
     from support.megatron_alone import lend_override
+
+    from mxflux.training.cpu_device import enable
 
     lend_override()
     warnings.simplefilter("ignore")

@@ -55,6 +55,12 @@ def _as_fatal_errors() -> Iterator[None]:
     except LaunchError as error:
         code = ExitCode(error.code)
         raise FatalError(str(error), details=error.details, hint=error.hint, code=code) from error
+    except OSError as error:
+        raise FatalError(
+            f"the run directory or a file of it: {error}",
+            hint="make room or give access, then run the same command again: nothing is lost",
+            code=ExitCode.COULD_NOT_CHECK,
+        ) from error
 
 
 def _plan(project: Project, request: RunRequest, code: Code) -> Any:

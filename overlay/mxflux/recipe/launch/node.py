@@ -41,13 +41,18 @@ class Grace:
 
 @dataclass
 class Stop:
-    """Within a with block SIGTERM and SIGINT are counted; the second asks for an end at once."""
+    """Within a with block SIGTERM, SIGINT and SIGHUP are counted; the second means: end at once.
+
+    A SIGHUP that is ignored, as under nohup, stays ignored.
+    """
 
     received: list[signal.Signals] = field(default_factory=list)
     _previous: dict[signal.Signals, object] = field(default_factory=dict)
 
     def __enter__(self) -> Stop:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue
             self._previous[number] = signal.signal(number, self._note)
         return self
 
@@ -72,10 +77,14 @@ class Follower:
         with self._path.open("rb") as file:
             file.seek(self._position)
             data = file.read()
-        if data:
-            self._position += len(data)
+        if not data:
+            return
+        self._position += len(data)
+        try:
             self._stream.write(data.decode("utf-8", "replace"))
             self._stream.flush()
+        except BrokenPipeError:  # who looked on has gone, as `| head` does; the run goes on
+            self._stream = None
 
 
 @dataclass

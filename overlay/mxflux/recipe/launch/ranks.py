@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_PROC = Path("/proc")
 _NOTE = re.compile(r"rank-\d+\.json")
 _TIME = re.compile(r"time\s+: (\S+)")
 _SUMMARY = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid: \d+\)")
@@ -78,11 +79,22 @@ def is_running(note: RankNote) -> bool:
     """Return whether the process of a rank on this machine is there (a zombie is not)."""
     if note.finished is not None:
         return False
+    if not _PROC.is_dir():
+        return _exists(note.pid)
     try:
-        stat = Path(f"/proc/{note.pid}/stat").read_text("utf-8", "replace")
+        stat = (_PROC / str(note.pid) / "stat").read_text("utf-8", "replace")
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def _exists(pid: int) -> bool:
+    """Return what a system without /proc can tell; there a zombie counts as running."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def first_failure(notes: Iterable[RankNote], outputs: Iterable[str]) -> Failure | None:

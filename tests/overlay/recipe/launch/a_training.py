@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run of two ranks without a model: counts steps, keeps the count, does what the test asks for.
 
-``a_training RUN BEHAVIOUR``. It keeps to the contract of the trainer: metrics.jsonl, the tracker of
-checkpoints, SIGTERM as a request to save and stop.
+``a_training --run-dir=RUN``, with the behaviour in $BEHAVIOUR. It keeps to the contract of the
+trainer: metrics.jsonl, the tracker of checkpoints, SIGTERM as a request to save and stop.
 """
 
 from __future__ import annotations
@@ -87,4 +87,4 @@ def main(run: Path, behaviour: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1].removeprefix("--run-dir=")), os.environ["BEHAVIOUR"]))

@@ -34,14 +34,14 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def environment() -> dict[str, str]:
+def environment(behaviour: str) -> dict[str, str]:
     paths = os.pathsep.join([str(OVERLAY), str(HERE)])
-    return os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    return os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "BEHAVIOUR": behaviour}
 
 
-def argv(run: Path, behaviour: str, logs: Path, *options: str) -> list[str]:
+def argv(run: Path, logs: Path, *options: str) -> list[str]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    module = ["-m", "mxflux.recipe.launch.rank", str(logs), "a_training", str(run), behaviour]
+    module = ["-m", "mxflux.recipe.launch.rank", str(logs), "a_training", f"--run-dir={run}"]
     return [*torchrun, *(options or ["--standalone"]), *module]
 
 
@@ -53,8 +53,8 @@ class Watched:
         grace = Grace(stop_s=20, failure_s=1.0)
         self.status = supervise.supervise(
             run,
-            lambda logs: argv(run, behaviour, logs, *options),
-            environment(),
+            lambda logs: argv(run, logs, *options),
+            environment(behaviour),
             Settings(grace=grace, console=console, notes=notes, **settings),
         )
         self.console, self.notes = console.getvalue(), notes.getvalue()

@@ -31,6 +31,8 @@ def markdown() -> str:
     for key in all_keys().values():
         section, _, name = key.name.rpartition(".")
         default = "required" if key.required else f"`{_default(key.default)}`"
+        if key.name == "name":
+            default = "the file's name"
         row = f"| `{name}` | {_cell(key.type)} | {default} | {_cell(key.description)} |"
         sections.setdefault(section, []).append(row)
     blocks = []

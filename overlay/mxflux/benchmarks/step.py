@@ -13,6 +13,7 @@ Importable with the overlay and Megatron-core on PYTHONPATH, or in the environme
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -169,8 +170,8 @@ def measure(options: argparse.Namespace, variant: Variant, batch: int) -> Measur
     gates = getattr(model, "fusion_gates", None)
     if gates is not None and not variant.compiled:
         gates.require_engaged()
-    times = [_time(once, work.device) for _ in range(options.repeats)]
-    forwards = [_time(_without_grad(run), work.device) for _ in range(3)]
+    times = _times(once, options.repeats, work.device)
+    forwards = _times(_without_grad(run), 3, work.device)
     memory = torch.cuda.max_memory_allocated() / 2**30 if work.device.type == "cuda" else 0.0
     return Measured(
         variant.name, batch, statistics.median(times), statistics.median(forwards), times, memory,
@@ -194,18 +195,24 @@ def _without_grad(run: Callable[[], torch.Tensor]) -> Callable[[], None]:
     return once
 
 
-def _time(call: Callable[[], None], device: torch.device) -> float:
-    """Milliseconds of a call."""
+def _times(call: Callable[[], None], repeats: int, device: torch.device) -> list[float]:
+    """Milliseconds of each call, one after the other as in training: nothing waits in between."""
     if device.type != "cuda":
-        start = time.perf_counter()
-        call()
-        return (time.perf_counter() - start) * 1e3
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first.record()
+        return [_wall(call) for _ in range(repeats)]
     call()
-    last.record()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        call()
+        mark.record()
     torch.cuda.synchronize()
-    return first.elapsed_time(last)
+    return [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+
+
+def _wall(call: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e3
 
 
 def peaks(device: str) -> tuple[float, float]:

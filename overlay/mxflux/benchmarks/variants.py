@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mxflux.benchmarks.workload import Workload
 
 Step = Callable[[], None]
-FUSED = ("fused_qk_norm_rope", "fused_ln_modulate", "fused_gate_residual")
+FUSED = ("fused_qkv_prologue", "fused_ln_modulate", "fused_gate_residual", "fused_mlp")
 """Gates of the BF16 model."""
 
 CHAINS = (

@@ -77,9 +77,9 @@ class FluxConfig(TransformerConfig):
     fused_gate_residual: str = "off"
     """Gate: gated residual and the LayerNorm and modulation that follow it (joint blocks)."""
     fused_qkv_prologue: str = "off"
-    """Gate: QKV GEMM, norm and RoPE as one autograd function."""
+    """Gate: QKV GEMM, norm and RoPE as one chain; with MX linears one autograd function."""
     fused_mlp: str = "off"
-    """Gate: fc1, GELU and fc2 of an MX MLP as one autograd function."""
+    """Gate: fc1, GELU and fc2 as one chain; with MX linears one autograd function."""
     fused_ln_pack: str = "off"
     """Gate: the norm in front of fused MX consumers packs its output instead of writing it."""
 

@@ -221,11 +221,18 @@ def test_gates_are_off_by_default_and_yaml_booleans_are_understood() -> None:
     assert tiny.config(fused_mlp=False).fused_mlp == "off"
 
 
-@pytest.mark.parametrize("key", ["fused_qkv_prologue", "fused_mlp", "fused_ln_pack"])
-def test_chains_of_mx_linears_are_refused_without_them(key: str) -> None:
+def test_a_norm_that_packs_is_refused_without_mx_linears() -> None:
     why = "precision: got transformer_impl=local, bf16, expected transformer_impl=local with fp8"
-    with pytest.raises(ValueError, match=f"{key}=on in joint.0.image cannot engage: {why}"):
-        FluxModel(tiny.config(**{key: "on"}))
+    with pytest.raises(ValueError, match=f"fused_ln_pack=on in joint.0.image .*{why}"):
+        FluxModel(tiny.config(fused_ln_pack="on"))
+
+
+def test_biases_go_into_the_gemms_of_plain_linears() -> None:
+    model = tiny.model(fused_mlp="on")
+    torch.testing.assert_close(run(model), run(tiny.model()))
+    assert {key: n for (key, _), n in counts(model).items()} == {"fused_mlp": 1}
+    with pytest.raises(ValueError, match=r"fused_qkv_prologue=on .* mixed device: got cpu"):
+        run(tiny.model(fused_qkv_prologue="on"))
 
 
 def test_auto_counts_why_it_declined(registered: dict[str, Implementation]) -> None:

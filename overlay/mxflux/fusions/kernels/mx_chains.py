@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: RUF005, PLR0124  (Triton has no unpacking into tuples and no isnan)
+# ruff: noqa: RUF005  (Triton has no unpacking into tuples)
 """MX packers with a producer in front: the tile that is packed is computed where it is staged.
 
-A program computes its tile once, rounds it to the dtype in which the unfused chain would have
-stored it, and emits the row blob, the column blob or both from registers: the tensor itself never
-reaches memory. Codes, scales, layouts and random words are those of `mxflux.mx.kernels.packers`.
+A program computes its tile once, rounds the norms' (not the activation's) to the dtype in which the
+unfused chain would have stored it, and emits the row blob, the column blob or both from registers:
+the tensor itself never reaches memory. Codes, scales, layouts and random words are those of
+`mxflux.mx.kernels.packers`.
 
     ln_pack        ((x - mean)*rstd)*(1 + scale) + shift       the LN-modulate of given statistics
     gelu_pack      gelu_tanh(x)
@@ -28,9 +29,13 @@ class _Specs(dict[str, QuantSpec]):
 
 
 SPECS = _Specs()
-ROOT_2_OVER_PI = tl.constexpr(0.7978845608028654)
-CUBIC = tl.constexpr(0.044715)
-SATURATED = tl.constexpr(10.0)
+# 2**(x*(LINEAR + CUBIC*x^2)) = exp(-2*u(x)), u(x) = sqrt(2/pi)*(x + 0.044715*x^3)
+LINEAR = tl.constexpr(-2.302208198144325)
+CUBIC = tl.constexpr(-0.1029432395800235)
+# 2*u'(x) = SLOPE + BEND*x^2
+SLOPE = tl.constexpr(1.5957691216057308)
+BEND = tl.constexpr(0.21406444881780076)
+SATURATED = tl.constexpr(1e4)
 
 
 @triton.constexpr_function
@@ -157,31 +162,27 @@ def ln_pack_kernel(
 
 
 @triton.jit
-def _sigmoid_of_twice(x):
-    """(sigmoid(2*u), x kept within +-10), u(x) = sqrt(2/pi)*(x + 0.044715*x^3): 0.5*(1 + tanh(u)).
-
-    Beyond the bound it is 0 or 1 in fp32, and neither x^3 nor the exponential must overflow.
-    """
-    near = tl.clamp(x, -SATURATED, SATURATED)
-    u = ROOT_2_OVER_PI * near * (1.0 + CUBIC * near * near)
-    s = 1.0 / (1.0 + tl.exp(-2.0 * u))
-    return tl.where(x < -SATURATED, 0.0, s), near
+def _exp_of_minus_twice(x):
+    """(exp(-2*u(x)) up to 2**127, x within +-SATURATED): no power of x overflows."""
+    near = tl.clamp(x, -SATURATED, SATURATED, propagate_nan=tl.PropagateNan.ALL)
+    z = near * tl.fma(near * near, CUBIC, LINEAR)
+    return tl.exp2(tl.minimum(z, 127.0, propagate_nan=tl.PropagateNan.ALL)), near
 
 
 @triton.jit
 def gelu_tanh(x):
-    """x*0.5*(1 + tanh(u)); x fp32."""
-    s, _ = _sigmoid_of_twice(x)
-    return x * s
+    """x*0.5*(1 + tanh(u)) = x/(1 + exp(-2*u)); x fp32."""
+    e, near = _exp_of_minus_twice(x)
+    return tl.fdiv(tl.maximum(x, near, propagate_nan=tl.PropagateNan.ALL), 1.0 + e)
 
 
 @triton.jit
 def gelu_tanh_derivative(x):
-    """s + x*s*(1 - s)*2*u'(x) with s = sigmoid(2*u); x fp32."""
-    s, near = _sigmoid_of_twice(x)
-    slope = 2.0 * ROOT_2_OVER_PI * (1.0 + 3.0 * CUBIC * near * near)
-    # a clamped NaN is a number
-    return tl.where(x == x, s + near * s * (1.0 - s) * slope, x)
+    """s + x*s*(1 - s)*2*u'(x) with s = 1/(1 + exp(-2*u)); x fp32."""
+    e, near = _exp_of_minus_twice(x)
+    s = tl.fdiv(1.0, 1.0 + e)
+    slope = near * tl.fma(near * near, BEND, SLOPE)
+    return tl.fma(s, (1.0 - s) * slope, s)
 
 
 @triton.jit
@@ -192,14 +193,14 @@ def gelu_pack_kernel(
     ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """x (M, N) -> blobs of gelu_tanh(x) rounded to x's dtype."""
+    """x (M, N) -> blobs of gelu_tanh(x), straight from fp32."""
     pid = tl.program_id(0)
     m = pid // tiles_n * BLOCK_M
     n = pid % tiles_n * BLOCK_N
     r = tl.cast(m + tl.arange(0, BLOCK_M), tl.int64)[:, None]
     c = (n + tl.arange(0, BLOCK_N))[None, :]
     x = tl.load(x_ptr + r * stride_m + c, mask=(r < M) & (c < N), other=0.0).to(tl.float32)
-    tile = gelu_tanh(x).to(x_ptr.dtype.element_ty)
+    tile = gelu_tanh(x)
     emit(
         tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, x_ptr, m, n, M, N,
         ROW, COL, EVEN, BLOCK_M, BLOCK_N,
@@ -214,7 +215,7 @@ def gelu_grad_pack_kernel(
     ROW: tl.constexpr, COL: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """g, x (M, N) -> blobs of d = g*gelu_tanh'(x) rounded to x's dtype; partial [tiles_m, N] fp32:
+    """g, x (M, N) -> blobs of d = g*gelu_tanh'(x), straight from fp32; partial [tiles_m, N] fp32:
     sums of d over the rows of a tile (SUMS).
     """
     pid = tl.program_id(0)
@@ -225,11 +226,11 @@ def gelu_grad_pack_kernel(
     keep = (r < M) & (c < N)
     g = tl.load(g_ptr + r * g_stride_m + c, mask=keep, other=0.0).to(tl.float32)
     x = tl.load(x_ptr + r * x_stride_m + c, mask=keep, other=0.0).to(tl.float32)
-    tile = (g * gelu_tanh_derivative(x)).to(x_ptr.dtype.element_ty)
+    tile = g * gelu_tanh_derivative(x)
     if SUMS:
         at = n + tl.arange(0, BLOCK_N)
         part = tl.cast(pid // tiles_n, tl.int64) * N + at
-        tl.store(partial_ptr + part, tl.sum(tile.to(tl.float32), axis=0), mask=at < N)
+        tl.store(partial_ptr + part, tl.sum(tile, axis=0), mask=at < N)
     emit(
         tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
         ROW, COL, EVEN, BLOCK_M, BLOCK_N,

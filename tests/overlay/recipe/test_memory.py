@@ -97,6 +97,16 @@ def test_fused_paths_keep_less(load_text: Load) -> None:
         assert rank_memory(fused, 8).activations < plain
 
 
+def test_unfused_attention_keeps_its_weights(load_text: Load) -> None:
+    """fp32 softmax and its bf16 copy, less the fused kernel's log-sum-exp, in both blocks."""
+    base = ["data.image_size=64", "data.text_length=8"]
+    flash = rank_memory(load_text(overrides=base).recipe, 1).activations
+    changed = load_text(overrides=[*base, "model.attention_backend=unfused"]).recipe
+    tokens, heads = 16 + 8, 4
+    each = 4 * tokens * heads * (6 * tokens - 4)
+    assert rank_memory(changed, 1).activations == flash + 2 * each
+
+
 def test_a_size_must_be_positive(load_text: Load) -> None:
     with pytest.raises(ValueError, match="data_parallel_size=0 must be positive"):
         rank_memory(load_text().recipe, 0)

@@ -44,6 +44,7 @@ ACCEPTED = [
     ("data.val_num_workers=4", *ENERGON, *EVALUATION, "evaluation.micro_batch_size=4"),
     (*EVALUATION, "evaluation.samples=63", "evaluation.remainder=mask"),
     ("model.fused_ln_modulate=auto",),
+    ('launch.environment={NCCL_DEBUG: "INFO", CUDA_LAUNCH_BLOCKING: "1"}',),
     (*GPU_MXFP6, "model.fused_qkv_prologue=on", "model.fused_mlp=on", "model.fused_ln_pack=on"),
     ("optimizer.lr_decay_style=cosine", "optimizer.min_lr=1e-5"),
     ("optimizer.min_lr=2e-4",),
@@ -225,6 +226,14 @@ REFUSED = [
         "launch.nproc_per_node=16 with device=h200",
     ),
     ("parallel.gradient_accumulation_fusion=true", "parallel.gradient_accumulation_fusion=true w"),
+    (
+        'launch.environment={MXFLUX_GEMM_BACKEND: "aiter"}',
+        "launch.environment: MXFLUX_GEMM_BACKEND belongs to the launcher (precision.gemm_backend)",
+    ),
+    (
+        (*ENERGON, "data.num_workers=0", "data.val_num_workers=0", "data.prefetch_factor=4"),
+        "data.prefetch_factor=4 has no effect without a loader process",
+    ),
     # evaluation
     ("evaluation.interval=10", "evaluation.interval=10 without evaluation.iters or evaluation.sa"),
     ((*EVALUATION, "evaluation.iters=3"), "evaluation.iters=3 with evaluation.samples=64"),
@@ -322,7 +331,6 @@ def another(key: str) -> str:
 IDLE_KEYS = sorted({f"{entry.section}.{key}" for entry in IDLE for key in entry.keys})
 AVAILABLE_ELSEWHERE = {
     # Keys that need a setting which other rules refuse alone: what makes them idle here.
-    "data.prefetch_factor": ["data.num_workers=0", "data.val_num_workers=0"],
     "compile.mode": ["compile.enable=true", "compile.backend=eager"],
     "checkpoint.keep": ["checkpoint.save_final=false"],
     "checkpoint.async_save": ["checkpoint.save_final=false"],

@@ -63,7 +63,7 @@ def _main(target: str) -> None:
 
     te_stub.install()
     te_cuda.gfx950(pytest.MonkeyPatch())
-    from recipes import arrives, recipe
+    from small_recipe import arrives, recipe
 
     def outcome(key: str) -> Any:
         value, around = VALUES[key]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import te_arrival
 from megatron.core.transformer.transformer_config import TransformerConfig
+from small_recipe import TE, arrives, recipe
 from te_arrival import VALUES as WITH_TE
 
 from mxflux.flux.config import FluxConfig
@@ -17,7 +18,6 @@ from mxflux.recipe.effective.live import PLACES
 from mxflux.recipe.keys import all_keys
 from mxflux.recipe.megatron_arguments import ARGUMENTS
 from mxflux.recipe.values import value_of
-from recipes import TE, arrives, recipe
 
 MXFP4 = {"precision.fp4": "e2m1", "precision.fp4_recipe": "mxfp4"}
 LOCAL_MXFP4 = {**MXFP4, "precision.gemm_backend": "emulated"}

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_recipe import TE, holders, origins, recipe
 
 from mxflux.recipe import load
 from mxflux.recipe.effective import EffectiveError, examine
 from mxflux.recipe.effective.arguments import ArgumentsError, is_available
-from recipes import TE, holders, origins, recipe
 
 pytestmark = pytest.mark.upstream(
     "megatron-lm>=0.17", reason="megatron.training ships from there on"

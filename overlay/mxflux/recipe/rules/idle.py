@@ -109,9 +109,17 @@ IDLE = (
     ),
     Idle(
         "data",
-        ("path", "max_samples_per_sequence", "shuffle_buffer_size", "empty_encodings_path"),
+        (
+            "path",
+            "num_workers",
+            "val_num_workers",
+            "prefetch_factor",
+            "max_samples_per_sequence",
+            "shuffle_buffer_size",
+            "empty_encodings_path",
+        ),
         lambda r: r.data.kind == "energon",
-        "data.kind: energon",
+        "data.kind: energon (the others are computed in place)",
     ),
     Idle("data", ("mock_samples",), lambda r: r.data.kind == "mock", "data.kind: mock"),
     Idle(

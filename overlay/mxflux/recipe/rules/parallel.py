@@ -60,4 +60,11 @@ def _fused_accumulation(r: Recipe) -> Iterator[Finding]:
         yield Finding("parallel.gradient_accumulation_fusion", message, "it is a GPU kernel")
 
 
-RULES = (_splits, _overlap, _device, _fused_accumulation)
+def _environment(r: Recipe) -> Iterator[Finding]:
+    from mxflux.recipe.launch.environment import plan
+
+    for problem in plan(r, {}).problems:
+        yield Finding("launch.environment", problem)
+
+
+RULES = (_splits, _overlap, _device, _fused_accumulation, _environment)

@@ -24,16 +24,16 @@ mkdir -p "$work/logs"
 cd "$root" || exit 1
 step unpack 120 bash -c unpack
 step build 280 bash -c build
-short="schedule.train_iters=$steps,checkpoint.save_interval=null,logging.interval=1"
+short="schedule.train_iters=$steps,checkpoint.save_interval=null,checkpoint.save_final=false,checkpoint.keep=null,logging.interval=1"
 train() { # NAME LIMIT RECIPE [OVERRIDES]
   step "$1" "$2" env PYTHONPATH="overlay:$work/patched:$work/megatron:$work/wheels" \
     python3 benchmarks/train.py "$work/runs" "recipes/h200/$3.yaml:$1:$short${4:+,$4}"
   grep '^RUN' "$work/logs/$1" | tee -a "$summary"
   tar czf "$out/runs.tgz" -C "$work" runs # after each: what is done comes back, whatever follows
 }
-train bf16 130 flux_535m_bf16
-train bf16_other 100 flux_535m_bf16 schedule.seed=7
-train mxfp6 150 flux_535m_mxfp6
-train mxfp4 150 flux_535m_mxfp4
-train mxfp4_te 130 flux_535m_mxfp4_te
+train bf16 110 flux_535m_bf16
+train bf16_other 75 flux_535m_bf16 schedule.seed=7
+train mxfp6 110 flux_535m_mxfp6
+train mxfp4 120 flux_535m_mxfp4
+train mxfp4_te 90 flux_535m_mxfp4_te
 say "whole run"

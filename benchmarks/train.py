@@ -33,7 +33,13 @@ def run(out: Path, text: str) -> int:
     made = {"argv": sys.argv[1:], "world_size": plan.world_size}
     rundir.create(folder, loaded, {**made, "environment_delta": plan.environment.to_json()})
     settings = supervise.Settings(max_restarts=0, console=sys.stdout, notes=sys.stderr)
-    return int(supervise.supervise(folder, plan.argv, plan.environment.apply(os.environ), settings))
+    environment = plan.environment.apply(os.environ) | {"PYTHONPATH": _search_path()}
+    return int(supervise.supervise(folder, plan.argv, environment, settings))
+
+
+def _search_path() -> str:
+    """Return PYTHONPATH with absolute entries; the launcher drops it, for `mxtree run` installs."""
+    return os.pathsep.join(os.path.abspath(p) for p in os.environ["PYTHONPATH"].split(os.pathsep))  # noqa: PTH100
 
 
 def main(out: Path, runs: list[str]) -> int:

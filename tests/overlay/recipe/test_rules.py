@@ -19,6 +19,7 @@ TE = ("device=h200", "model.transformer_impl=transformer_engine")
 MXFP4 = ("precision.fp4=e2m1", "precision.fp4_recipe=mxfp4", "precision.gemm_backend=emulated")
 MXFP6 = ("precision.fp6=e2m3", "precision.gemm_backend=emulated")
 GPU_MXFP6 = ("device=h200", *MXFP6)
+FUSED_CHAINS = ("model.fused_qkv_prologue=auto", "model.fused_mlp=auto")
 EVALUATION = ("evaluation.interval=10", "evaluation.samples=64")
 RESAMPLE = ("data.vae_latent_mode=resample", "data.vae_scale=0.3611", "data.vae_shift=0.1159")
 ENERGON = ("data.kind=energon", "data.path=/data")
@@ -44,6 +45,7 @@ ACCEPTED = [
     ("data.val_num_workers=4", *ENERGON, *EVALUATION, "evaluation.micro_batch_size=4"),
     (*EVALUATION, "evaluation.samples=63", "evaluation.remainder=mask"),
     ("model.fused_ln_modulate=auto",),
+    ("device=h200", *FUSED_CHAINS),
     ('launch.environment={NCCL_DEBUG: "INFO", CUDA_LAUNCH_BLOCKING: "1"}',),
     (*GPU_MXFP6, "model.fused_qkv_prologue=on", "model.fused_mlp=on", "model.fused_ln_pack=on"),
     ("optimizer.lr_decay_style=cosine", "optimizer.min_lr=1e-5"),
@@ -114,8 +116,14 @@ REFUSED = [
         "model.fused_mlp=on with model.activation_func=erf_gelu",
     ),
     ("model.fused_ln_modulate=on", "model.fused_ln_modulate=on with device=cpu", "auto declines"),
-    (("device=h200", "model.fused_mlp=auto"), "model.fused_mlp=auto without MX linears of the lo"),
-    ((*TE, *MXFP6, "model.fused_qkv_prologue=on"), "model.fused_qkv_prologue=on without MX linear"),
+    (
+        ("device=h200", *FUSED_CHAINS, "model.fused_ln_pack=auto"),
+        "model.fused_ln_pack=auto without MX linears of the local spec",
+    ),
+    (
+        (*TE, *MXFP6, "model.fused_qkv_prologue=on"),
+        "model.fused_qkv_prologue=on without the linears of the local spec",
+    ),
     (
         ("model.recompute_granularity=selective", "model.recompute_modules=[mlp]"),
         "model.recompute_modules: 'mlp' cannot be recomputed alone",

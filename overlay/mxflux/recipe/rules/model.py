@@ -99,13 +99,15 @@ def _gates_on_the_device(r: Recipe) -> Iterator[Finding]:
 
 def _mx_gates(r: Recipe) -> Iterator[Finding]:
     precision = r.precision
-    served = r.model.transformer_impl == "local" and (
-        precision.fp4 or precision.fp6 or precision.fp8
-    )
+    local = r.model.transformer_impl == "local"
+    mx = precision.fp4 or precision.fp6 or precision.fp8
     for key in MX_GATES:
-        if getattr(r.model, key) != "off" and not served:
-            message = f"model.{key}={getattr(r.model, key)} without MX linears of the local spec"
-            hint = "it needs transformer_impl: local and precision.fp4, fp6 or fp8"
+        packs = key == "fused_ln_pack"  # the others serve BF16 too
+        if getattr(r.model, key) != "off" and not (local and (mx or not packs)):
+            what = "MX linears of the local spec" if packs else "the linears of the local spec"
+            message = f"model.{key}={getattr(r.model, key)} without {what}"
+            hint = "it needs transformer_impl: local"
+            hint += " and precision.fp4, fp6 or fp8" if packs else ""
             yield Finding(f"model.{key}", message, hint)
 
 

@@ -113,9 +113,9 @@ class Model(Section):
     fused_gate_residual: Gate = "off"
     """Gated residual, then LayerNorm and modulation, in one kernel."""
     fused_qkv_prologue: Gate = "off"
-    """QKV GEMM, norm and rotation as one autograd function."""
+    """QKV GEMM, norm and rotation as one chain; with MX linears one autograd function."""
     fused_mlp: Gate = "off"
-    """The MX MLP as one autograd function."""
+    """fc1, GELU and fc2 as one chain; with MX linears one autograd function."""
     fused_ln_pack: Gate = "off"
     """The norm in front of the prologue and the fused MLP packs its output instead of writing it;
     needs both of them."""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _PROC = Path("/proc")
 _NOTE = re.compile(r"rank-\d+\.json")
 _TIME = re.compile(r"time\s+: (\S+)")
-_SUMMARY = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid: \d+\)")
+_SUMMARY = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid: (\d+)\)")
+_CLOSED = re.compile(r"Sending process (\d+) closing signal")
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,14 @@ def _of_node(notes: list[RankNote], torchrun: str) -> Failure | None:
     the other was gone, and torchrun looks at both at once.
     """
     others, _, root = torchrun.rpartition("Root Cause")
-    stopped = {note.rank for note in notes if note.ended_by_launcher}
-    listed = [Failure(int(rank), int(code)) for rank, code in _SUMMARY.findall(root + others)]
-    killed = [f for f in listed if f.exit_code < 0 and f.exit_code != -signal.SIGTERM]
-    for failure in killed:
-        if failure.rank not in stopped:
-            return failure
+    # torchrun kills what SIGTERM does not end in its half minute; that is no cause either.
+    stopped = {note.pid for note in notes if note.ended_by_launcher}
+    stopped.update(map(int, _CLOSED.findall(torchrun)))
+    rows = [tuple(map(int, row)) for row in _SUMMARY.findall(root + others)]
+    listed = [Failure(rank, code) for rank, code, _ in rows]
+    for rank, code, pid in rows:
+        if code < 0 and code != -signal.SIGTERM and pid not in stopped:
+            return Failure(rank, code)
     raised = [note for note in notes if note.exit_code and note.rank in {f.rank for f in listed}]
     if raised:
         first = min(raised, key=lambda note: note.finished or 0.0)

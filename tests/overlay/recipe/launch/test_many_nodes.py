@@ -72,10 +72,10 @@ def job(run: Path, recipe: MakeRecipe, behaviour: str, **settings: int) -> tuple
     status = supervise.supervise(
         run,
         lambda logs: argv.many_nodes(
-            sys.executable, found, run, logs, head="127.0.0.1", job="7", stop_s=20
+            sys.executable, found, run, logs, head="127.0.0.1", job="7", stop_s=200
         ),
         os.environ | {"BEHAVIOUR": behaviour},
-        Settings(grace=Grace(20, 5), node=ThroughSrun, notes=notes, **settings),
+        Settings(grace=Grace(200, 5), node=ThroughSrun, notes=notes, **settings),
     )
     return status, notes.getvalue()
 

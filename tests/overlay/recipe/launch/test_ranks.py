@@ -55,6 +55,12 @@ def ended(*codes: tuple[int, int, float]) -> list[RankNote]:
             summary(entry(1, 1), entry(0, -9)), Failure(1, 1),
             id="the launcher killed the other",
         ),
+        pytest.param(
+            ended((1, 1, 5.0)),
+            "Sending process 100 closing signal SIGTERM\n" + summary(entry(1, 1), entry(0, -9)),
+            Failure(1, 1),
+            id="torchrun killed the other, which did not end",
+        ),
         pytest.param(NOTES, summary(entry(2, 1)), Failure(2, 1), id="before it left a note"),
         pytest.param([], "the address is in use", None, id="no rank at all"),
     ],

@@ -50,7 +50,7 @@ class Watched:
 
     def __init__(self, run: Path, behaviour: str, *options: str, **settings: Any) -> None:
         console, notes = io.StringIO(), io.StringIO()
-        grace = Grace(stop_s=20, failure_s=1.0)
+        grace = Grace(stop_s=200, failure_s=1.0)
         self.status = supervise.supervise(
             run,
             lambda logs: argv(run, logs, *options),

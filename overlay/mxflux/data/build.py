@@ -25,6 +25,9 @@ def build_loaders(settings: DataSettings, *, rank: int, world_size: int, trainin
     if not 0 <= rank < world_size:
         raise DataError(f"rank {rank} is not one of {world_size} data-parallel ranks")
     if settings.kind == "energon":
+        from .energon_dataset import require_energon
+
+        require_energon()
         from .energon import EnergonLoader
 
         return EnergonLoader(settings, rank=rank, world_size=world_size, training=training)

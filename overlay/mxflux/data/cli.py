@@ -6,30 +6,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from mxflux.training.batch import LATENT_KEYS
 
+from .cli_parser import DTYPES, parser
 from .errors import DataError
-from .parts import PART_NAMES, PREENCODED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .check import Findings
     from .encode import Encoding
 
 OK, FAULTS, USAGE = 0, 1, 2
-SHOWN = 50
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command: 0 done, 1 the data set has faults, 2 it cannot be done like that."""
-    options = _parser().parse_args(arguments)
+    options = parser(encode, synth, check).parse_args(arguments)
     try:
         status: int = options.command(options)
     except (DataError, OSError) as error:
@@ -77,7 +71,9 @@ def synth(options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Judge every sample of a data set."""
-    from .check import Wanted, check_dataset
+    from .check import check_dataset
+    from .check_report import as_json, as_text
+    from .check_sample import Wanted
 
     found = check_dataset(
         options.dataset,
@@ -90,7 +86,7 @@ def check(options: argparse.Namespace) -> int:
             vec_in_dim=options.vec_in_dim,
         ),
     )
-    print(json.dumps(_as_json(found), indent=1) if options.json else _as_text(found))
+    print(json.dumps(as_json(found), indent=1) if options.json else as_text(found))
     return FAULTS if found.problems else OK
 
 
@@ -154,91 +150,6 @@ def _progress(total: int) -> Any:
             print(f"{done} of {total} pictures", file=sys.stderr, flush=True)
 
     return report
-
-
-def _as_json(found: Findings) -> dict[str, Any]:
-    return {
-        "path": found.path,
-        "encoding": found.encoding,
-        "vae_latent_mode": found.vae_latent_mode,
-        "shape": None if found.shape is None else vars(found.shape),
-        "samples": found.samples,
-        "shards": found.shards,
-        "dtypes": sorted(found.dtypes),
-        "timesteps": {split: dict(sorted(c.items())) for split, c in found.timesteps.items()},
-        "problems": found.problems,
-    }
-
-
-def _as_text(found: Findings) -> str:
-    split = ", ".join(f"{name} {count}" for name, count in found.samples.items())
-    lines = [
-        (
-            f"{found.path}: {found.encoding}, {found.vae_latent_mode}, {found.shards} shards, "
-            f"samples: {split}"
-        ),
-        f"sizes: {found.shape}" if found.shape else "sizes: no whole sample tells them",
-        f"dtypes: {', '.join(sorted(found.dtypes)) or 'none'}",
-    ]
-    lines += [
-        f"timesteps of {name}: " + ", ".join(f"{k}: {n}" for k, n in sorted(counter.items()))
-        for name, counter in found.timesteps.items()
-    ]
-    lines += found.problems[:SHOWN]
-    if len(found.problems) > SHOWN:
-        lines.append(f"... and {len(found.problems) - SHOWN} more")
-    lines.append(f"{len(found.problems)} problem(s)" if found.problems else "no problem")
-    return "\n".join(lines)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mxtree data", description="Pre-encoded data sets.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    add = commands.add_parser("encode", help="pictures and captions to a data set")
-    add.set_defaults(command=encode)
-    add.add_argument("pictures", type=Path)
-    add.add_argument("output", type=Path)
-    add.add_argument("--captions", type=Path)
-    add.add_argument("--encoder", choices=("builtin", "diffusers"), default="builtin")
-    for name in ("vae", "clip", "t5"):
-        add.add_argument(f"--{name}")
-    add.add_argument("--colour", choices=("rgb", "gray"), default="rgb")
-    add.add_argument("--batch", type=int, default=8)
-    add.add_argument("--device", default="cpu")
-    _sizes(add)
-    _writing(add)
-    add = commands.add_parser("synth", help="a data set of random numbers")
-    add.set_defaults(command=synth)
-    add.add_argument("output", type=Path)
-    add.add_argument("--samples", type=int, required=True)
-    add.add_argument("--encoding", choices=tuple(PART_NAMES), default=PREENCODED)
-    add.add_argument("--seed", type=int, default=0)
-    _sizes(add)
-    _writing(add)
-    add = commands.add_parser("check", help="judge every sample of a data set")
-    add.set_defaults(command=check)
-    add.add_argument("dataset")
-    add.add_argument("--json", action="store_true")
-    add.add_argument("--latents", choices=tuple(LATENT_KEYS))
-    for name in ("image-size", "channels", "text-length", "context-dim", "vec-in-dim"):
-        add.add_argument(f"--{name}", type=int)
-    return parser
-
-
-def _sizes(add: argparse.ArgumentParser) -> None:
-    """Flux.1 schnell's sizes by default."""
-    add.add_argument("--image-size", type=int, default=256)
-    add.add_argument("--channels", type=int, default=16)
-    add.add_argument("--text-length", type=int, default=256)
-    add.add_argument("--context-dim", type=int, default=4096)
-    add.add_argument("--vec-in-dim", type=int, default=768)
-
-
-def _writing(add: argparse.ArgumentParser) -> None:
-    add.add_argument("--validation", type=int, default=0)
-    add.add_argument("--latents", choices=tuple(LATENT_KEYS), default="presampled")
-    add.add_argument("--shard-size", type=int, default=1000)
-    add.add_argument("--dtype", choices=tuple(DTYPES), default="bf16")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ bit-identical.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from tarfile import ReadError
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from .settings import DataSettings
 
 _HASH_BITS = 2**63
+#: Without loader processes Energon keeps its position in a class variable of this process, so that
+#: the prefetch of an evaluation and a training step cannot read at the same time.
+_IN_THIS_PROCESS = threading.Lock()
 
 
 class EnergonLoader:
@@ -107,10 +112,12 @@ class EnergonLoader:
 
     def _read(self) -> Batch | None:
         """The next batch, None at the end; what a loader process raised without its traceback."""
+        alone = contextlib.nullcontext()
         try:
-            if self._iterator is None:
-                self._iterator = iter(self._loader)
-            return next(self._iterator, None)
+            with alone:
+                if self._iterator is None:
+                    self._iterator = iter(self._loader)
+                return next(self._iterator, None)
         except DataError as error:
             raise DataError(_last_message(error)) from error
         except (SampleError, ValueError, OSError, ReadError, AssertionError) as error:

@@ -29,6 +29,17 @@ class Dataset:
     """SHA-256 over the names and counts of the split's shards."""
 
 
+def require_energon() -> None:
+    """Raise DataError when Energon cannot be imported."""
+    try:
+        import megatron.energon  # noqa: F401
+    except ImportError as error:
+        raise DataError(
+            f"Energon data sets need the package megatron-energon ({error}): "
+            "pip install megatron-energon"
+        ) from error
+
+
 def open_dataset(
     settings: DataSettings, *, rank: int, world_size: int, workers: int, training: bool
 ) -> Dataset:

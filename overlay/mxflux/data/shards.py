@@ -16,6 +16,7 @@ import numpy as np
 from mxflux.checkpoint.publish import published_folder, require_absent
 from mxflux.training.cfg_dropout import CLIP_FILE, FOLDER, T5_FILE, EmptyEncodings
 
+from .energon_dataset import require_energon
 from .errors import DataError
 from .parts import PART_NAMES, PREENCODED, SIDECAR, encode_part
 
@@ -100,6 +101,7 @@ def new_dataset(
     if shard_size < 1:
         raise DataError(f"shard size {shard_size} must be positive")
     require_absent(destination)
+    require_energon()  # its index comes last: not after hours of encoding
     with published_folder(destination) as folder:
         writer = DatasetWriter(folder, encoding, shard_size)
         try:

@@ -82,6 +82,8 @@ def _context(options: argparse.Namespace, checkpoint: Checkpoint) -> Context:
 
 
 def _request(options: argparse.Namespace, context: Context) -> Request:
+    if options.label and not context.prompts:
+        raise DataError("--label: this model was not trained on digits; give --prompt TEXT")
     prompts = [*(options.prompt or []), *(caption(label) for label in options.label or [])]
     if (
         options.cfg is not None

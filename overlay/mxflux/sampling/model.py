@@ -28,9 +28,9 @@ def one_process(device: str) -> Iterator[torch.device]:
     Raises RuntimeError when ``device`` is cuda and there is none.
     """
     with contextlib.ExitStack() as stack:
+        # The local spec does without it, and without compiled parts its import fails in Megatron's.
+        sys.modules.setdefault("transformer_engine", None)  # type: ignore[arg-type]
         if device == "cpu":
-            # Without its compiled parts the import of TransformerEngine fails inside Megatron's.
-            sys.modules.setdefault("transformer_engine", None)  # type: ignore[arg-type]
             stack.enter_context(cpu_device(despite_cuda=True))
         elif not torch.cuda.is_available():
             raise RuntimeError(

@@ -112,7 +112,7 @@ class EnergonLoader:
 
     def _read(self) -> Batch | None:
         """The next batch, None at the end; what a loader process raised without its traceback."""
-        alone = contextlib.nullcontext()
+        alone = contextlib.nullcontext() if self.workers else _IN_THIS_PROCESS
         try:
             with alone:
                 if self._iterator is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from typing import TYPE_CHECKING, Any
 
 import data_faults as faults
@@ -68,6 +69,31 @@ def test_no_and_one_process_read_the_same_validation_and_two_do_not(
         assert fingerprints(none) != fingerprints(two)
     shares = [loader(settings(), rank, 2, training=False).samples for rank in (0, 1)]
     assert shares == [13, 12]
+
+
+def test_training_and_a_prefetched_evaluation_read_at_the_same_time(
+    settings: Callable[..., DataSettings],
+) -> None:
+    """Without loader processes Energon keeps its position in the process, for one reader."""
+    train = loader(settings())
+    expected = fingerprints(next(train) for _ in range(150))
+    evaluation = fingerprints(loader(settings(), training=False))
+    train, found, errors = loader(settings()), [], []
+
+    def evaluate() -> None:
+        try:
+            found.extend(fingerprints(loader(settings(), training=False)) for _ in range(15))
+        except DataError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    try:
+        assert fingerprints(next(train) for _ in range(150)) == expected
+    finally:
+        thread.join()
+    assert not errors
+    assert found == [evaluation] * 15
 
 
 def test_ranks_share_the_validation_split_without_overlap(

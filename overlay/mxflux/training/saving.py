@@ -20,11 +20,13 @@ from mxflux.checkpoint.training import (
 )
 
 from .errors import SetupError
+from .helpers import own_checkpoint_helper
 from .mx_precision import start_stochastic_rounding
 from .random_state import StepCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.managers import SyncManager
 
     from mxflux.recipe.schema import Recipe
 
@@ -78,6 +80,7 @@ class Checkpoints:
         self.published = published
         self._saved_step: int | None = None
         self._background = AsyncSaves() if self.settings.async_save else None
+        self._helper: SyncManager | None = None
 
     def source(self) -> tuple[Path, bool] | None:
         """(what to start from, whether only weights are taken), None for a fresh run."""
@@ -148,6 +151,8 @@ class Checkpoints:
         if position.step == self._saved_step:
             return
         start = time.perf_counter()
+        if self._helper is None:
+            self._helper = own_checkpoint_helper()
         progress = Progress(position.step, position.samples, self.recipe_sha256)
         path = save_training_checkpoint(
             self.run_dir,
@@ -170,6 +175,8 @@ class Checkpoints:
         """Wait for what is still being written, and publish it."""
         if self._background is not None:
             self._report(self._background.close())
+        if self._helper is not None:
+            self._helper.shutdown()
 
     def _report(self, paths: list[Path]) -> None:
         for path in paths:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import json
 import random
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
-from training_runs import Server, copy_up_to, events, make_run, trace
+from training_runs import Server, copy_up_to, events, make_run, processes_with, trace
 
 from mxflux.checkpoint.verify import verify
 
@@ -85,6 +86,18 @@ def test_killed_ranks_resume_with_the_loss_of_a_whole_run(
     server.finish(run)
     assert len(events(run, "attempt")) == 3
     assert trace(run) == trace(whole)
+
+
+def test_a_killed_rank_leaves_no_process_behind(server: Server, tmp_path: Path) -> None:
+    """Checkpoint writers have a helper process, which must not outlive its rank."""
+    run = make_run(tmp_path / "run", "checkpoint.save_interval=1")
+    mark = {"MXTREE_TEST_RUN": str(run)}
+    server.run(run, world=1, kill_at_step=3, environment=mark)
+    assert events(run, "checkpoint")
+    deadline = time.monotonic() + 20
+    while (left := processes_with("MXTREE_TEST_RUN", str(run))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
 
 
 def test_saving_in_the_background_changes_nothing(

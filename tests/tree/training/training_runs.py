@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -73,6 +74,16 @@ def trace(run: Path) -> dict[Any, Any]:
         for event in events(run, "train")
     }
     found.update({("evaluation", e["step"]): e["loss"] for e in events(run, "evaluation")})
+    return found
+
+
+def processes_with(variable: str, value: str) -> list[int]:
+    """Processes of this machine that have a variable in their environment (Linux)."""
+    wanted, found = f"{variable}={value}".encode(), []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted in entry.read_bytes().split(b"\0"):
+                found.append(int(entry.parent.name))
     return found
 
 

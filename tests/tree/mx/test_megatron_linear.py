@@ -19,6 +19,7 @@ with warnings.catch_warnings():
     from mxflux.mx.megatron_linear import linear_types, local_linear_provider, plan_for
 
 from mxflux.mx import MXUnavailableError, MXValueError, census
+from mxflux.mx.high import LABELS
 from mxflux.mx.linear import mx_linear
 from mxflux.mx.plans import mxfp4, mxfp6
 
@@ -77,6 +78,34 @@ def test_equals_mx_linear_and_counts_three_gemms(kind: int) -> None:
     expected = mx_linear(x, layer.weight, layer.bias if kind == 0 else None, mxfp6())
     assert y.equal(expected if kind == 0 else expected + layer.bias)
     assert layer.weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "formats"),
+    [
+        ({"fp4": "e2m1", "fp4_recipe": "mxfp4"}, {}, ("e2m1", "e2m1", "e2m1")),
+        ({"fp4": "e2m1", "fp4_recipe": "mxfp4"}, {"backward": "bf16"}, ("e2m1", "bf16", "bf16")),
+        ({"fp6": "e3m2"}, {"backward": "fp8"}, ("e3m2", LABELS["fp8"], LABELS["fp8"])),
+        ({"fp8": "e4m3", "fp8_recipe": "mxfp8"}, {}, ("e4m3", "e4m3", "e4m3")),
+        (
+            {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
+            {"gradient": "e5m2"},
+            ("e4m3", "e5m2/e4m3", "e5m2/e4m3"),
+        ),
+    ],
+)
+def test_each_format_of_a_config_runs_in_every_direction(
+    fields: dict[str, Any], options: dict[str, Any], formats: tuple[str, str, str]
+) -> None:
+    asked = config(**{"fp8": None, "fp4": None, "fp6": None} | fields)
+    column, _ = local_linear_provider("emulated", **options)(asked)
+    layer = linear(0, column.plan)
+    x = torch.randn(6, 2, 64, dtype=torch.bfloat16, requires_grad=True)
+    with census(layer) as counted:
+        layer(x)[0].float().sum().backward()
+    found = {direction: text for _, direction, text, _ in counted.gemms}
+    assert tuple(found[d] for d in ("fprop", "dgrad", "wgrad")) == formats
+    assert x.grad is not None
 
 
 def test_state_dict_and_sharded_keys_are_megatrons() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TE linear under an MX recipe makes of inputs at the edge: a defined result, or an error."""
+"""What a TE linear under an MX recipe makes of inputs at the edge: a defined result or an error."""
 
 from __future__ import annotations
 

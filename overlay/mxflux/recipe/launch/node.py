@@ -149,6 +149,9 @@ class Node:
     def _pass_stop_on(self, notes: Sequence[ranks.RankNote]) -> None:
         if self._stop_at is None:
             self._stop_at = time.monotonic()
+        if notes and not any(ranks.is_running(note) for note in notes):
+            # torchrun may wait minutes for the other nodes, which were stopped as well.
+            self._ended_at = self._ended_at or time.monotonic()
         for note in notes:
             # Once: the second signal would cut a rank short that is saving.
             if note.pid not in self._asked and ranks.is_running(note):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of two nodes: the real command but for srun, which a script on PATH stands in for.
 
-The script starts srun's command twice on this machine and hands SIGTERM on, as srun does.
+The script starts srun's command twice on this machine, hands SIGTERM on, and ends the job step when
+one task fails, as srun does with --kill-on-bad-exit.
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 SRUN = """\
-#!/bin/sh
-while case $1 in --*) true ;; *) false ;; esac; do shift; done
-"$@" & one=$!
-"$@" & two=$!
-trap 'kill -TERM $one $two' TERM
-wait $one; status=$?
-[ $status -gt 128 ] && { wait $one; status=$?; }
-wait $two; other=$?
-[ $other -gt 128 ] && { wait $two; other=$?; }
-[ $status -ne 0 ] && exit $status
-exit $other
+#!{python}
+import signal, subprocess, sys, time
+command = sys.argv[1:]
+while command[0].startswith("--"):
+    command.pop(0)
+tasks = [subprocess.Popen(command) for _ in range(2)]
+signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
+while None in [task.poll() for task in tasks]:
+    time.sleep(0.1)
+    if any(task.returncode for task in tasks):  # --kill-on-bad-exit
+        time.sleep(1)
+        [task.terminate() for task in tasks]
+        break
+sys.exit(max(abs(task.wait()) for task in tasks))
 """
 
 
@@ -46,7 +50,7 @@ exit $other
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "bin" / "srun"
     program.parent.mkdir()
-    program.write_text(SRUN)
+    program.write_text(SRUN.format(python=sys.executable))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     paths = os.pathsep.join([str(Path(mxflux.__file__).parents[1]), str(HERE)])

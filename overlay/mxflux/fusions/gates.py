@@ -14,7 +14,6 @@ what really ran. Needs neither torch nor triton to import.
 from __future__ import annotations
 
 import enum
-import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -184,5 +183,6 @@ class FusionGates:
 
 
 def _compiling() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.compiler.is_compiling())
+    import torch  # a lookup in sys.modules is not traceable in torch 2.11
+
+    return bool(torch.compiler.is_compiling())

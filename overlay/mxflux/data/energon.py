@@ -112,7 +112,9 @@ class EnergonLoader:
 
     def _read(self) -> Batch | None:
         """The next batch, None at the end; what a loader process raised without its traceback."""
-        alone = contextlib.nullcontext() if self.workers else _IN_THIS_PROCESS
+        # Loader processes are forked with the first batch, and must not inherit a read half done.
+        shared = self.workers and self._iterator is not None
+        alone = contextlib.nullcontext() if shared else _IN_THIS_PROCESS
         try:
             with alone:
                 if self._iterator is None:

@@ -71,29 +71,34 @@ def test_no_and_one_process_read_the_same_validation_and_two_do_not(
     assert shares == [13, 12]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
 def test_training_and_a_prefetched_evaluation_read_at_the_same_time(
-    settings: Callable[..., DataSettings],
+    settings: Callable[..., DataSettings], workers: int
 ) -> None:
     """Without loader processes Energon keeps its position in the process, for one reader."""
+    evaluations = 5 if workers == 0 else 1
     train = loader(settings())
-    expected = fingerprints(next(train) for _ in range(150))
-    evaluation = fingerprints(loader(settings(), training=False))
+    expected = fingerprints(next(train) for _ in range(60))
+    validation = settings(val_num_workers=workers)
+    evaluation = fingerprints(loader(validation, training=False))
     train, found, errors = loader(settings()), [], []
 
     def evaluate() -> None:
         try:
-            found.extend(fingerprints(loader(settings(), training=False)) for _ in range(15))
+            found.extend(
+                fingerprints(loader(validation, training=False)) for _ in range(evaluations)
+            )
         except DataError as error:
             errors.append(error)
 
     thread = threading.Thread(target=evaluate)
     thread.start()
     try:
-        assert fingerprints(next(train) for _ in range(150)) == expected
+        assert fingerprints(next(train) for _ in range(60)) == expected
     finally:
         thread.join()
     assert not errors
-    assert found == [evaluation] * 15
+    assert found == [evaluation] * evaluations
 
 
 def test_ranks_share_the_validation_split_without_overlap(

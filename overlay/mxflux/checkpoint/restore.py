@@ -14,6 +14,7 @@ from mxflux.training.optimizer_state import allocate_adam_state, load_optimizer_
 from . import random_states
 from .distributed import load_checkpoint
 from .errors import CheckpointError
+from .hyperparameters import group_values, reapply_group_values, resume_schedule
 from .locate import locate
 from .manifest import MANIFEST_NAME, read_manifest
 from .model_state import load_model_state
@@ -36,6 +37,8 @@ from .training_state import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from megatron.core.optimizer import MegatronOptimizer
 
     from .sharded import StateDict
 
@@ -61,7 +64,8 @@ def load_training_checkpoint(
     ones belong to ranks that are no more). Another tensor- or context-parallel size needs an
     optimizer saved as fully_reshardable, too.
     ``model_only`` starts anew from the weights: nothing else is read, any size will do.
-    ``recipe_sha256`` of another recipe is noted, not refused.
+    ``recipe_sha256`` of another recipe is noted, not refused; the learning rate, decay and Adam
+    constants of this run are in effect, and noted where they differ.
     Raises CheckpointError on every rank, with every reason, before anything is restored.
     """
     folder: Path = everywhere(lambda: locate(path))
@@ -72,9 +76,10 @@ def load_training_checkpoint(
         folder, plan.request(), verify_files=verify_files, model_only=model_only
     )
     load_model_state(unwrapped(parts.model), loaded["model"])
+    notes = list(plan.notes(recipe_sha256))
     if not model_only:
-        everywhere(lambda: plan.restore(loaded))
-    result = Loaded(folder, record, plan.restored(), tuple(plan.notes(recipe_sha256)))
+        notes += everywhere(lambda: plan.restore(loaded))
+    result = Loaded(folder, record, plan.restored(), tuple(notes))
     for note in result.notes:
         logger.warning("%s: %s", folder, note)
     return result
@@ -134,13 +139,14 @@ class _Plan:
             state[RANDOM_STATE] = random_object()
         return {**state, **self._loader_request(self.record.layout.data)}
 
-    def restore(self, loaded: StateDict) -> None:
-        """Continue from what was loaded, the generators last."""
+    def restore(self, loaded: StateDict) -> list[str]:
+        """Continue from what was loaded, the generators last; returns what the log should say."""
         parts, common = self.parts, loaded.get("common", {})
+        notes: list[str] = []
         if parts.optimizer is not None:
-            load_optimizer_state(parts.optimizer, loaded["optimizer"])
+            notes += self._restore_optimizer(parts.optimizer, loaded["optimizer"])
         if parts.scheduler is not None:
-            parts.scheduler.load_state_dict(common["scheduler"])
+            notes += resume_schedule(parts.scheduler, common["scheduler"])
         if parts.counter is not None:
             parts.counter.training = common["counter"]["training"]
         if parts.loader is not None and LOADER_STATE in loaded:
@@ -150,6 +156,15 @@ class _Plan:
             parts.loader.load_resharded([states[f"rank_{i}"] for i in range(len(states))])
         if RANDOM_STATE in loaded:
             random_states.restore(loaded[RANDOM_STATE])
+        return notes
+
+    def _restore_optimizer(self, optimizer: MegatronOptimizer, state: StateDict) -> list[str]:
+        own = group_values(optimizer)
+        try:
+            load_optimizer_state(optimizer, state)
+        except (AssertionError, KeyError) as error:
+            raise CheckpointError(f"the optimizer's state does not fit: {error!r}") from error
+        return reapply_group_values(optimizer, own, scheduled=self.parts.scheduler is not None)
 
     def restored(self) -> tuple[str, ...]:
         """Names of what this run continues from."""

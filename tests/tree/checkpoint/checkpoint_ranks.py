@@ -67,7 +67,7 @@ def reshard_to_one(root: str) -> dict[str, Any]:
     out["generators"] = _error(lambda: Run(reseed=False).load(path))
     out["buckets"] = _error(lambda: Run(bucket_size=5_000).load(path))
     out["weights"] = _start_from_weights(path)
-    return out
+    return {**out, "other constants": _other_constants(path)}
 
 
 def reshard_to_two(root: str) -> dict[str, Any]:
@@ -88,6 +88,20 @@ def _start_from_weights(path: str, **options: Any) -> dict[str, Any]:
     run = Run(**options)
     loaded = run.load(path, model_only=True)
     return {"restored": loaded.restored, "position": run.loader.position, **run.weights()}
+
+
+def _other_constants(path: str) -> dict[str, Any]:
+    """Resume with another learning rate and beta; what is in effect, before and after a step."""
+    run = Run(max_lr=1e-3, adam_beta2=0.9)
+    notes = run.load(path).notes
+    fresh = Run(max_lr=1e-3)
+    fresh.scheduler.step(increment=3)
+    groups = [run.optimizer.param_groups[0], fresh.optimizer.param_groups[0]]
+    before = {"betas": groups[0]["betas"], "lr": [group["lr"] for group in groups]}
+    run.train(1)
+    fresh.scheduler.step(increment=1)
+    groups = [run.optimizer.param_groups[0], fresh.optimizer.param_groups[0]]
+    return {"notes": notes, **before, "next": [group["lr"] for group in groups]}
 
 
 def _generators(root: str) -> dict[str, Any]:

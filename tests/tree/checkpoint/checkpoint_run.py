@@ -92,6 +92,8 @@ class Run:
         tensor_parallel: int = 1,
         loader: type[Batches] = SharedBatches,
         bucket_size: int = 20_000,
+        max_lr: float = 2e-3,
+        adam_beta2: float = 0.999,
     ) -> None:
         torch.manual_seed(3)
         self.config = tiny.config(
@@ -106,14 +108,15 @@ class Run:
         # Without clipping nothing depends on the order in which a norm is summed up over ranks.
         options = OptimizerConfig(
             optimizer="adam",
-            lr=2e-3,
+            lr=max_lr,
+            adam_beta2=adam_beta2,
             min_lr=1e-4,
             use_distributed_optimizer=True,
             clip_grad=0.0,
         )
         self.optimizer: Any = get_megatron_optimizer(options, [self.ddp])
         self.scheduler = OptimizerParamScheduler(
-            self.optimizer, init_lr=0.0, max_lr=2e-3, min_lr=1e-4, lr_warmup_steps=2,
+            self.optimizer, init_lr=0.0, max_lr=max_lr, min_lr=1e-4, lr_warmup_steps=2,
             lr_decay_steps=10, lr_decay_style="cosine", start_wd=0.0, end_wd=0.1,
             wd_incr_steps=10, wd_incr_style="linear",
         )  # fmt: skip

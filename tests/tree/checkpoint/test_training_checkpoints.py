@@ -123,6 +123,16 @@ def test_what_cannot_be_continued_on_one_rank_is_refused(
     assert reason in one[case]
 
 
+def test_constants_of_the_run_are_in_effect_and_differences_are_noted(one: dict[str, Any]) -> None:
+    found = one["other constants"]
+    assert found["betas"] == (0.9, 0.9)
+    for in_effect, expected in (found["lr"], found["next"]):
+        assert in_effect == expected
+    notes = "\n".join(found["notes"])
+    assert "schedule max_lr: 0.001 of this run, not 0.002 as saved" in notes
+    assert "optimizer betas: (0.9, 0.9) of this run, not (0.9, 0.999) as saved" in notes
+
+
 def test_other_refusals_say_why(two: list[dict[str, Any]], two_again: list[dict[str, Any]]) -> None:
     for result in two:
         assert "iter_0000003 exists" in result["again"]

@@ -10,6 +10,9 @@ parameter's ``main_grad`` is learnt, not configured:
 * hook: the backward hook adds its gradients; its slice is left stale, and overwritten.
 * kernel: a fused weight-gradient kernel accumulates into the slice (``grad_added_to_main_grad``);
   it needs zeros to start from, so its slice is zeroed at the start of each iteration, as in stock.
+* overwriting kernel: one that has set ``overwrites_stale_main_grad`` on the parameter. Its slice is
+  left stale, ``main_grad_is_stale`` says so, and the kernel's first gradient overwrites it and
+  clears that (``mxflux.mx.linear.weight_gradient``).
 
 A hook parameter that received no gradient is zeroed right before its bucket is reduced, in
 ``start_grad_sync``, which every reduction passes. Until then its ``main_grad`` holds the reduced
@@ -132,13 +135,14 @@ class GradBufferDeferral:
         if not self.reported and (self.by_hook or self.by_kernel):
             self._report()
         for buffer, padding in zip(self.buffers, self.padding, strict=True):
-            if self.by_hook.isdisjoint(buffer.params):
+            if not any(self._is_overwritten(param) for param in buffer.params):
                 buffer.reset()
                 continue
             to_zero = list(padding)
             for param in buffer.params:
-                if param in self.by_hook:
+                if self._is_overwritten(param):
                     self.stale.add(param)
+                    param.main_grad_is_stale = param in self.by_kernel
                 else:
                     to_zero.append(param.main_grad)
             if to_zero:
@@ -151,9 +155,11 @@ class GradBufferDeferral:
             RuntimeError: a kernel accumulated into the stale ``main_grad`` before.
         """
         grad = param.grad.data
+        self._note_overwritten(param)
         if param in self.stale:
             self._check_kernel(param)
             self.stale.remove(param)
+            param.main_grad_is_stale = False
             if grad.is_sparse:
                 param.main_grad.zero_().add_(grad)
             else:
@@ -175,12 +181,24 @@ class GradBufferDeferral:
         unwritten = []
         for bucket in bucket_group.buckets:
             for param in bucket.params_list:
+                self._note_overwritten(param)
                 self._check_kernel(param)
                 if param in self.stale:
                     unwritten.append(param)
+                    param.main_grad_is_stale = False
         if unwritten:
             torch._foreach_zero_([param.main_grad for param in unwritten])
             self.stale.difference_update(unwritten)
+
+    def _is_overwritten(self, param: Parameter) -> bool:
+        """Whether the first gradient of ``param`` needs no zeros."""
+        overwrites = getattr(param, "overwrites_stale_main_grad", False)
+        return param in self.by_hook or (param in self.by_kernel and overwrites)
+
+    def _note_overwritten(self, param: Parameter) -> None:
+        """An overwriting kernel has been: ``main_grad`` holds this iteration's gradient."""
+        if param in self.by_kernel and not getattr(param, "main_grad_is_stale", False):
+            self.stale.discard(param)
 
     def _check_kernel(self, param: Parameter) -> None:
         """Learn from ``grad_added_to_main_grad`` that a kernel writes ``param.main_grad``."""
@@ -208,7 +226,7 @@ class GradBufferDeferral:
     def _report(self) -> None:
         """Say once what is deferred, so that a partial effect does not go unseen."""
         total = sum(param.numel() for buffer in self.buffers for param in buffer.params)
-        deferred = sum(param.numel() for param in self.by_hook)
+        deferred = sum(param.numel() for param in self.names if self._is_overwritten(param))
         if not deferred:
             raise RuntimeError(
                 "defer_grad_buffer_zero has no effect: a kernel accumulates every weight gradient "
@@ -223,6 +241,6 @@ class GradBufferDeferral:
                 "so far) is zeroed in each iteration",
                 deferred,
                 total,
-                len(self.by_kernel),
+                sum(not self._is_overwritten(param) for param in self.by_kernel),
                 len(self.names.keys() - self.by_hook - self.by_kernel),
             )

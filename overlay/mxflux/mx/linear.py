@@ -115,15 +115,25 @@ def weight_gradient(
 ) -> Tensor | None:
     """dW of product(site=, direction=, out_dtype= | out=, accumulate=) as a tensor of that dtype;
     or, with a main_grad, added to it, and what Megatron expects from backward in its place.
+
+    Where the deferral of the grad buffer's zero fill has marked the main_grad stale, the first
+    gradient overwrites it.
     """
     where = {"site": site, "direction": "wgrad"}
     if main_grad is None:
         return product(out_dtype=dtype, **where)
-    product(out=main_grad, accumulate=True, **where)
+    if getattr(weight, "main_grad_is_stale", False):
+        # 0 + g and not a copy: adding to zeros turns the negative zeros of g into positive ones
+        torch.add(product(out_dtype=main_grad.dtype, **where), 0, out=main_grad)
+        weight.main_grad_is_stale = False
+    else:
+        product(out=main_grad, accumulate=True, **where)
     if not hasattr(weight, "grad_added_to_main_grad"):
         return None
     # Megatron's DDP hook fires on a gradient; its value is ignored once this flag is set.
     weight.grad_added_to_main_grad = True
+    # To mxflux.megatron.grad_buffer: from the next iteration on no zeros are needed here.
+    weight.overwrites_stale_main_grad = True
     make = torch.zeros if getattr(weight, "zero_out_wgrad", False) else torch.empty
     return make(shape, dtype=dtype, device=main_grad.device)
 

@@ -211,6 +211,23 @@ def test_weight_gradients_add_to_main_grad(block: Block) -> None:
         assert support.worst(weight.main_grad - 1, grad) <= 2**-7 * float(grad.abs().max())
 
 
+def test_the_first_gradient_overwrites_a_stale_main_grad() -> None:
+    """defer_grad_buffer_zero leaves the last iteration's gradient there; here NaN."""
+    block, grads = Block(mxfp6()), []
+    for stale in (False, True):
+        for linear in (block.fc1, block.fc2):
+            linear.gradient_accumulation_fusion = True  # type: ignore[assignment]
+            linear.weight.main_grad = torch.full(  # type: ignore[attr-defined]
+                linear.weight.shape, float("nan") if stale else 0.0
+            )
+            linear.weight.main_grad_is_stale = stale  # type: ignore[attr-defined]
+        for _ in range(2):  # the second micro-batch adds
+            block.fused_mlp(hidden())[0].sum().backward()
+        grads.append([linear.weight.main_grad for linear in (block.fc1, block.fc2)])
+        assert not block.fc1.weight.main_grad_is_stale  # type: ignore[attr-defined]
+    assert support.equal(*grads)
+
+
 def test_unused_outputs_and_expanded_gradients(block: Block) -> None:
     x = hidden()
     q, _, _ = block.fused_qkv(x)

@@ -15,7 +15,8 @@ class KernelLinear(torch.autograd.Function):
     """x @ w.T whose weight gradient a "kernel" accumulates into main_grad, as fused wgrad does.
 
     ``kind`` says what it leaves besides: "flag" sets grad_added_to_main_grad and returns garbage,
-    "silent" returns no gradient, "dummy" returns zeros without setting the flag.
+    "silent" returns no gradient, "dummy" returns zeros without setting the flag, "overwrite" is
+    "flag" of a kernel that writes the first gradient over a stale main_grad.
     """
 
     @staticmethod
@@ -29,9 +30,15 @@ class KernelLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         """Accumulate behind the backward hook."""
         x, weight = ctx.saved_tensors
-        weight.main_grad.add_(grad.t() @ x)
+        product = grad.t() @ x
+        if getattr(weight, "main_grad_is_stale", False):
+            torch.add(product, 0, out=weight.main_grad)
+            weight.main_grad_is_stale = False
+        else:
+            weight.main_grad.add_(product)
         dummy = torch.zeros_like(weight)
-        if ctx.kind == "flag":
+        if ctx.kind in ("flag", "overwrite"):
+            weight.overwrites_stale_main_grad = ctx.kind == "overwrite"
             weight.grad_added_to_main_grad = True
             if not getattr(weight, "zero_out_wgrad", False):
                 dummy.fill_(float("nan"))
@@ -100,6 +107,8 @@ class Zoo(torch.nn.Module):
         self.frozen.requires_grad = False
         self.sometimes = torch.nn.Linear(WIDTH, WIDTH, dtype=dtype)
         self.never = parameter(dtype, 5)
+        self.overwriting = parameter(dtype)
+        self.overwriting_sometimes = parameter(dtype)
 
     def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
         """x: (rows, WIDTH); returns (rows, 7)."""
@@ -111,6 +120,10 @@ class Zoo(torch.nn.Module):
         x = torch.tanh(KernelLinear.apply(x, self.flagged, "flag"))
         x = torch.tanh(KernelLinear.apply(x, self.flagged_zero, "flag"))
         x = torch.tanh(KernelLinear.apply(x, self.flagged, "flag"))
+        x = torch.tanh(KernelLinear.apply(x, self.overwriting, "overwrite"))
+        x = torch.tanh(KernelLinear.apply(x, self.overwriting, "overwrite"))
+        if self.every or step % 3 != 1:
+            x = torch.tanh(KernelLinear.apply(x, self.overwriting_sometimes, "overwrite"))
         x = x + KernelLinear.apply(x, self.unflagged, "dummy" if self.every else "silent")
         x = x + KernelLinear.apply(x, self.unflagged_zero, "dummy")
         x = x + self.delayed(x) + x @ self.expert + x @ self.frozen

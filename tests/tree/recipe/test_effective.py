@@ -12,7 +12,7 @@ from small_recipe import TE, holders, origins, recipe
 
 from mxflux.recipe import load
 from mxflux.recipe.effective import EffectiveError, examine
-from mxflux.recipe.effective.arguments import ArgumentsError, is_available
+from mxflux.recipe.effective.arguments import ArgumentsError, is_available, validated
 
 pytestmark = pytest.mark.upstream(
     "megatron-lm>=0.17", reason="megatron.training ships from there on"
@@ -102,11 +102,19 @@ def test_a_live_value_that_drifted_is_found(
         examine(given, {}, built, world_size=2).check()
 
 
-def test_what_megatron_refuses_is_an_error_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NCCL_ALGO", raising=False)
-    given = recipe({"schedule.deterministic_mode": True})
-    with pytest.raises(ArgumentsError, match="validate_args refuses the recipe: NCCL_ALGO must"):
+def test_what_megatron_refuses_is_an_error_in_its_words() -> None:
+    given = recipe({**TE, "precision.fp4": "e2m1", "precision.fp4_recipe": "mxfp4"})
+    with pytest.raises(ArgumentsError, match="validate_args refuses the recipe: --fp4-format"):
         examine(given, {}, {}, world_size=2)
+
+
+def test_a_value_that_megatrons_command_line_does_not_have_is_an_error() -> None:
+    with pytest.raises(ArgumentsError, match="command line refuses the recipe: argument --fp4-rec"):
+        validated({"fp4_recipe": "mxfp9"}, world_size=1)
+    with pytest.raises(ArgumentsError, match="has no argument for no_such='x'"):
+        validated({"no_such": "x"}, world_size=1)
+    with pytest.raises(ArgumentsError, match="Megatron's bf16 is a flag, not 'yes'"):
+        validated({"bf16": "yes"}, world_size=1)
 
 
 @pytest.mark.control(r"has no argument for defer_grad_buffer_zero=True")

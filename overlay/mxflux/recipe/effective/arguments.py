@@ -36,7 +36,10 @@ def validated(arguments: Mapping[str, Any], world_size: int) -> argparse.Namespa
     parser = _parser()
     known = {action.dest for action in parser._actions}
     unknown = {name: arguments[name] for name in arguments if name not in known}
-    parsed = parser.parse_args(list(command_line(parser, arguments)))
+    try:
+        parsed = parser.parse_args(list(command_line(parser, arguments)))
+    except argparse.ArgumentError as error:
+        raise ArgumentsError(f"Megatron's command line refuses the recipe: {error}") from error
     for name in unknown.keys() & BACKPORTED:
         setattr(parsed, name, unknown.pop(name))
     _refuse(unknown)

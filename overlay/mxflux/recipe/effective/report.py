@@ -148,9 +148,9 @@ def _arguments(
         stages["arguments"] = plain(argument.decode(passed[argument.dest]))
     elif argument.te_only:
         return {}
-    if args is not None:
+    if hasattr(args, argument.dest):  # not in releases that lack the argument: there it is off
         read = short_dtype if key in DTYPES else plain
-        stages["validated"] = read(argument.decode(getattr(args, argument.dest, None)))
+        stages["validated"] = read(argument.decode(getattr(args, argument.dest)))
     return stages
 
 

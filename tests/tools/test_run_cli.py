@@ -7,6 +7,7 @@ missing in the environment of the ranks, and the launch has to end well all the 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -230,6 +231,19 @@ def test_a_run_that_cannot_start_its_ranks_is_recorded_and_goes_on(
     assert "moved the old run aside" in fresh.stderr
     assert json.loads((run.with_name("tiny.old-1") / "run.json").read_text()) != found
     assert len(json.loads((run / "run.json").read_text())["attempts"]) == 1
+
+
+def test_a_run_that_is_going_on_is_not_moved_aside(
+    options: list[str | Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "tiny"
+    mxtree(TINY, "--slurm", *options)
+    with (run / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = mxtree(TINY, "--fresh", *options)
+    assert result.returncode == 2
+    assert "is running already" in result.stderr
+    assert run.exists()
 
 
 def test_resume_needs_a_run(options: list[str | Path]) -> None:

@@ -35,7 +35,8 @@ def run(project: Project, request: RunRequest) -> int:
             return _dry_run(plan, request, code)
         found = identity.environment_of(code, request)
         facts = identity.record(code, found, allow_modified=request.allow_modified)
-        return _launch(plan, request, code, {**facts, "argv": sys.argv[1:]})
+        more = {"argv": sys.argv[1:], "environment_delta": plan.environment.to_json()}
+        return _launch(plan, request, code, {**facts, **more})
 
 
 @contextmanager
@@ -124,27 +125,25 @@ def _launch(plan: Any, request: RunRequest, code: Code, facts: dict[str, object]
         max_restarts=recipe.launch.max_restarts, console=sys.stdout, notes=sys.stderr
     )
     environment = plan.environment.apply(os.environ)
-    status = supervise.supervise(
-        plan.run, plan.argv, environment, settings, tree_digest=code.digest
-    )
-    return int(status)
+    known = ("tree_digest", "overlay_digest", "tree_modified", "versions", "environment_delta")
+    now = {key: facts[key] for key in known}
+    return int(supervise.supervise(plan.run, plan.argv, environment, settings, **now))
 
 
 def _prepare(plan: Any, request: RunRequest, code: Code, facts: dict[str, object]) -> bool:
     """Make the run directory or take it over, and say which; False when nothing is left to do."""
-    from mxflux.recipe.launch import rundir
+    from mxflux.recipe.launch import rundir, supervise
 
     if request.fresh and plan.run.exists():
-        report.note(f"moved the old run aside: {rundir.move_aside(plan.run)}")
+        with supervise.hold(plan.run):
+            report.note(f"moved the old run aside: {rundir.move_aside(plan.run)}")
     start = rundir.examine(plan.run, plan.loaded, code.digest, resume=request.resume)
     for line in (*code.notes, *report.environment_notes(plan), *start.notes):
         report.note(line)
     report.note(report.start_line(plan, start))
     if start.kind == "new":
         made = {**facts, "world_size": plan.world_size, "fake_world": plan.fake_world}
-        rundir.create(
-            plan.run, plan.loaded, {**made, "environment_delta": plan.environment.to_json()}
-        )
+        rundir.create(plan.run, plan.loaded, made)
     elif start.kind == "resume":
         rundir.adopt(plan.run, plan.loaded)
     # What one step of an imagined world showed is never too much to see again.

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from mxflux.recipe import RecipeError, load
-from mxflux.recipe.launch import supervise
+from mxflux.recipe.launch import record, supervise
 from mxflux.recipe.launch.errors import LaunchError
 from mxflux.recipe.launch.node import Node, ThroughSrun
 from mxflux.recipe.launch.plan import make_plan
@@ -22,6 +24,8 @@ def main(run: Path) -> int:
     plan = make_plan(loaded, run, sys.executable, os.environ)
     if plan.problems:
         raise LaunchError("the run cannot start", details=plan.problems)
+    tree = installed_tree()
+    _check_tree(run, tree)
     for change in plan.environment.changes:
         print(change, flush=True)
     head, job = first_node(os.environ), os.environ.get("SLURM_JOB_ID", "0")
@@ -36,7 +40,25 @@ def main(run: Path) -> int:
         lambda logs: plan.argv(logs, head=head, job=job),
         plan.environment.apply(os.environ),
         settings,
+        tree_digest=tree,
+        environment_delta=plan.environment.to_json(),
     )
+
+
+def installed_tree() -> str | None:
+    """Return the digest of the tree that `mxtree install` noted in this environment."""
+    note = metadata.distribution("mxflux").read_text("mxtree.json")
+    return str(json.loads(note)["digest"]) if note else None
+
+
+def _check_tree(run: Path, tree: str | None) -> None:
+    """Raise LaunchError when another tree was installed while the job waited in the queue."""
+    wanted = record.read(run).get("tree_digest")
+    if wanted and tree != wanted:
+        raise LaunchError(
+            f"{run} was submitted with the tree {wanted[:12]}, and {str(tree)[:12]} is installed",
+            hint="install that tree again, or submit anew with --slurm --submit --resume",
+        )
 
 
 def first_node(environ: os._Environ[str]) -> str:

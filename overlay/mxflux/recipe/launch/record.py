@@ -51,8 +51,18 @@ def write(run: Path, record: dict[str, Any]) -> None:
 
 
 def begin_attempt(run: Path, argv: list[str], **facts: Any) -> int:
-    """Note that an attempt starts, and return its number, from 1."""
+    """Note that an attempt starts, and return its number, from 1.
+
+    Of ``facts`` (versions, environment, ...) an attempt has what differs from the run's own, and
+    its tree. A tree that was modified in one attempt was so in the run.
+    """
     record = read(run)
+    always = {"tree_digest"} & facts.keys()
+    facts = {
+        key: value for key, value in facts.items() if key in always or record.get(key) != value
+    }
+    if facts.get("tree_modified"):
+        record["tree_modified"] = True
     attempt = {"started": now(), "ended": None, "status": "running", "exit_code": None}
     record["attempts"].append(
         {**attempt, "first_step": None, "reason": None, "argv": argv, **facts}

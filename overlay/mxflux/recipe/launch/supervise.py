@@ -70,7 +70,7 @@ def supervise(
     record. 0: finished, or stopped after saving; 1: a check failed; 2: cannot be started like that;
     3: failed; 130: stopped by ^C.
     """
-    with _only_one(run), Stop() as stop:
+    with hold(run), Stop() as stop:
         restarts = 0
         while True:
             outcome = _attempt(run, argv_of, environment, settings, stop, facts)
@@ -83,8 +83,11 @@ def supervise(
 
 
 @contextmanager
-def _only_one(run: Path) -> Iterator[None]:
-    """Hold the run's lock, which the kernel drops when this process dies, and find lost ranks."""
+def hold(run: Path) -> Iterator[None]:
+    """Hold the run's lock, which the kernel drops when this process dies.
+
+    Raises LaunchError when the run is going on, or has ranks on this machine that nobody watches.
+    """
     with (run / ".lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

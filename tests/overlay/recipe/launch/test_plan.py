@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import mxflux
-from mxflux.recipe.launch import job, slurm
+from mxflux.recipe.launch import job, record, slurm
+from mxflux.recipe.launch.errors import LaunchError
 from mxflux.recipe.launch.plan import LaunchPlan, make_plan
 
 if TYPE_CHECKING:
-    import pytest
     from conftest import MakeRecipe
 
 RUN = Path("/runs/a run")
@@ -90,6 +92,17 @@ def test_the_first_node_is_slurms(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert job.first_node(os.environ) == "n1"
     monkeypatch.delenv("SLURM_JOB_NODELIST")
     assert job.first_node(os.environ) == "127.0.0.1"
+
+
+def test_a_tree_that_changed_while_the_job_waited(tmp_path: Path) -> None:
+    job._check_tree(_recorded(tmp_path, "a" * 64), "a" * 64)
+    with pytest.raises(LaunchError, match="tree aaaaaaaaaaaa, and bbbbbbbbbbbb is installed"):
+        job._check_tree(tmp_path, "b" * 64)
+
+
+def _recorded(run: Path, digest: str) -> Path:
+    record.write(run, {"format": 1, "attempts": [], "tree_digest": digest})
+    return run
 
 
 def test_the_machine_form(recipe: MakeRecipe) -> None:

@@ -142,7 +142,7 @@ def test_loader_processes_of_a_rank_do_not_outlive_it(run: Path) -> None:
 
 
 def test_two_launches_of_one_run(run: Path) -> None:
-    with supervise._only_one(run), pytest.raises(LaunchError, match="is running already"):
+    with supervise.hold(run), pytest.raises(LaunchError, match="is running already"):
         supervise.supervise(run, lambda logs: ["true"], {}, Settings())
     assert record.read(run)["attempts"] == []
 

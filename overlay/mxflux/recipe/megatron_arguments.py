@@ -28,6 +28,7 @@ class Argument:
 
     left_open: null leaves the value to Megatron. te_only: Megatron means TransformerEngine by it,
     so with transformer_impl local it is not handed on (the model's config has it all the same).
+    gpu_only: Megatron asks for settings of GPUs with it, so on a CPU it is not handed on either.
     """
 
     dest: str
@@ -35,6 +36,7 @@ class Argument:
     decode: Callable[[Any], Any] = _same
     left_open: bool = False
     te_only: bool = False
+    gpu_only: bool = False
 
 
 _SAME_NAME = {
@@ -50,7 +52,7 @@ _SAME_NAME = {
     "schedule": (
         "train_iters micro_batch_size global_batch_size seed manual_gc manual_gc_interval "
         "manual_gc_eval empty_unused_memory_level check_for_nan_in_loss_and_grad "
-        "deterministic_mode te_rng_tracker exit_interval exit_duration_in_mins"
+        "te_rng_tracker exit_interval exit_duration_in_mins"
     ),
     "optimizer": (
         "optimizer lr min_lr weight_decay adam_beta1 adam_beta2 adam_eps clip_grad "
@@ -81,6 +83,7 @@ ARGUMENTS: dict[str, Argument] = {
     "precision.params_dtype": Argument(
         "bf16", lambda name: name == "bfloat16", lambda on: "bfloat16" if on else "float32"
     ),
+    "schedule.deterministic_mode": Argument("deterministic_mode", gpu_only=True),
     "optimizer.lr_decay_iters": Argument("lr_decay_iters", left_open=True),
     "parallel.ddp_bucket_size": Argument("ddp_bucket_size", left_open=True),
     "checkpoint.optimizer_format": Argument(
@@ -102,14 +105,21 @@ linears have biases.
 """
 
 
+def is_concerned(recipe: Recipe, key: str) -> bool:
+    """Whether Megatron's argument means what the key means in this run."""
+    argument = ARGUMENTS[key]
+    if argument.gpu_only:
+        return recipe.device != "cpu"
+    if not argument.te_only:
+        return True
+    family = "fp4" if key.startswith("precision.fp4") else "fp8"
+    engine = recipe.model.transformer_impl == "transformer_engine"
+    return engine and getattr(recipe.precision, family) is not None
+
+
 def is_passed(recipe: Recipe, key: str) -> bool:
     """Whether the value of a key with an argument is handed to Megatron."""
-    argument = ARGUMENTS[key]
-    if argument.te_only:
-        engine = recipe.model.transformer_impl == "transformer_engine"
-        family = "fp4" if key.startswith("precision.fp4") else "fp8"
-        return engine and getattr(recipe.precision, family) is not None
-    return resolved_value(recipe, key) is not None
+    return is_concerned(recipe, key) and resolved_value(recipe, key) is not None
 
 
 def megatron_arguments(recipe: Recipe) -> dict[str, Any]:

@@ -259,6 +259,10 @@ REFUSED = [
         "compile.enable=true with precision.fp4=e2m1 in TransformerEngine",
     ),
     (
+        (*TE, *MXFP6, "compile.enable=true"),
+        "compile.enable=true with precision.fp6=e2m3 in TransformerEngine",
+    ),
+    (
         ("compile.enable=true", "compile.strategy=full_dit"),
         "compile.strategy=full_dit with model.transformer_impl=local",
     ),

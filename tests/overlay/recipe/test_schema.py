@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import mxflux
 from mxflux.recipe import Recipe
 from mxflux.recipe.keys import all_keys, section_of
 from mxflux.recipe.schema import SECTIONS
+from mxflux.recipe.schema.recipe import ARCHITECTURE_KEYS
 
 PACKAGE = Path(mxflux.__file__).parent
 
@@ -69,27 +71,45 @@ def test_keys_that_memory_and_megatron_name_exist() -> None:
     assert set(ARGUMENTS) <= set(all_keys())
 
 
-DERIVED = {
-    "name": "the run directory and the log",
-    "description": "for people",
+READERS = ("training", "data", "evaluation", "recipe/launch")
+"""Rooms that act on a recipe."""
+READ_ELSEWHERE = {
+    "description": "people",
     "expect_overridden": "mxflux.recipe.effective",
+    "model.preset": "Recipe.architecture",
+    "model.position_embedding_type": "mxflux.training.configs, and Megatron's arguments",
 }
 
 
-def test_every_key_is_read_by_some_code() -> None:
-    """An attribute of its name is read, or Megatron's argument is compared, outside the schema."""
+def parsed() -> Iterator[ast.Module]:
+    for room in READERS:
+        for path in (PACKAGE / room).rglob("*.py"):
+            yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_every_key_is_read_by_code_that_acts_on_it() -> None:
     read: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        if "schema" in path.parts or "rules" in path.parts:
-            continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for tree in parsed():
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
                 read.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                read.update(node.value.split())
-                read.update(part.rpartition(".")[2] for part in node.value.split())
-    unread = [
-        key for key in all_keys() if key.rpartition(".")[2] not in read and key not in DERIVED
+                read.add(node.value.rpartition(".")[2])
+    sizes = {f"model.{name}" for name in ARCHITECTURE_KEYS}
+    names = {key: key.rpartition(".")[2] for key in all_keys() if key not in sizes}
+    assert {key for key, name in names.items() if name not in read} <= set(READ_ELSEWHERE)
+
+
+def test_code_reads_no_key_that_does_not_exist() -> None:
+    known = {tuple(key.split("."))[:2] for key in all_keys() if "." in key}
+    wrong = [
+        f"{node.value.attr}.{node.attr}, line {node.lineno}"
+        for tree in parsed()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr in SECTIONS
+        and ast.unparse(node.value.value).endswith("recipe")
+        and (node.value.attr, node.attr) not in known
     ]
-    assert unread == []
+    assert wrong == []

@@ -106,7 +106,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "schedule.manual_gc_eval": (False, {"schedule.manual_gc": True}),
     "schedule.empty_unused_memory_level": (2, {}),
     "schedule.check_for_nan_in_loss_and_grad": (False, {}),
-    "schedule.deterministic_mode": (True, {}),
+    "schedule.deterministic_mode": (True, {"device": "h200"}),
     "schedule.te_rng_tracker": (True, TE),
     "schedule.exit_interval": (7, {}),
     "schedule.exit_duration_in_mins": (7, {}),

@@ -108,6 +108,15 @@ def test_what_megatron_refuses_is_an_error_in_its_words() -> None:
         examine(given, {}, {}, world_size=2)
 
 
+def test_determinism_on_a_cpu_asks_for_nothing_of_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCCL_ALGO", raising=False)
+    given = recipe({"schedule.deterministic_mode": True})
+    report = examine(given, {}, holders(given), world_size=2)
+    report.check()
+    row = next(row for row in report.rows if row.key == "schedule.deterministic_mode")
+    assert (row.arguments, row.live) == (None, True)
+
+
 def test_a_value_that_megatrons_command_line_does_not_have_is_an_error() -> None:
     with pytest.raises(ArgumentsError, match="command line refuses the recipe: argument --fp4-rec"):
         validated({"fp4_recipe": "mxfp9"}, world_size=1)

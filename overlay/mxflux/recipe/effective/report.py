@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mxflux.recipe.keys import all_keys
-from mxflux.recipe.megatron_arguments import ARGUMENTS, is_passed, megatron_arguments
+from mxflux.recipe.megatron_arguments import ARGUMENTS, is_concerned, is_passed, megatron_arguments
 from mxflux.recipe.nodes import DEFAULT, Origin
 from mxflux.recipe.values import resolved_value
 
@@ -141,13 +141,11 @@ def _arguments(
 ) -> dict[str, Any]:
     """What Megatron is told, and what it makes of it, in the words of a recipe."""
     argument = ARGUMENTS.get(key)
-    if argument is None:
+    if argument is None or not is_concerned(recipe, key):
         return {}
     stages = {}
     if is_passed(recipe, key):
         stages["arguments"] = plain(argument.decode(passed[argument.dest]))
-    elif argument.te_only:
-        return {}
     if hasattr(args, argument.dest):  # not in releases that lack the argument: there it is off
         read = short_dtype if key in DTYPES else plain
         stages["validated"] = read(argument.decode(getattr(args, argument.dest)))

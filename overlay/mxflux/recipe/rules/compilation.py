@@ -19,10 +19,12 @@ def _combinations(r: Recipe) -> Iterator[Finding]:
     c, te = r.compile, r.model.transformer_impl == "transformer_engine"
     if not c.enable:
         return
-    if te and r.precision.fp4:
-        message = f"compile.enable=true with precision.fp4={r.precision.fp4} in TransformerEngine"
-        hint = "its FP4 autocast is global state that a graph does not see: disable one of them"
-        yield Finding("compile.enable", message, hint)
+    for name in ("fp4", "fp6"):
+        value = getattr(r.precision, name)
+        if te and value:
+            message = f"compile.enable=true with precision.{name}={value} in TransformerEngine"
+            hint = "its MX autocast is global state that a graph does not see: disable one of them"
+            yield Finding("compile.enable", message, hint)
     strategy = f"compile.strategy={c.strategy}"
     if c.strategy == "full_dit" and not te:
         message = f"{strategy} with model.transformer_impl=local"

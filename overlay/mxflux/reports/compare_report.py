@@ -102,8 +102,10 @@ def _equality(other: Compared) -> list[str]:
             )
         elif found.equal:
             how = f"all {found.equal} common losses equal bit for bit"
-        else:
+        elif found.unmatched:
             how = "no loss at a common sample count"
+        else:
+            continue
         lines.append(f"{other.run.name}, {kind}: {how}")
     return lines
 

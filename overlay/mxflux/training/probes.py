@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .errors import TrainingError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -18,7 +20,10 @@ FOLDER = "profile"
 
 
 class TimedBatches:
-    """The same batches; ``seconds`` adds up the time in ``next()``."""
+    """The same batches; ``seconds`` adds up the time in ``next()``.
+
+    Raises TrainingError where they end: a step must not end half way.
+    """
 
     def __init__(self, batches: Iterator[Mapping[str, Any]]) -> None:
         self.batches = batches
@@ -31,6 +36,10 @@ class TimedBatches:
         start = time.perf_counter()
         try:
             return next(self.batches)
+        except StopIteration:
+            raise TrainingError(
+                "the training data ended before the last step: a training loader must start anew"
+            ) from None
         finally:
             self.seconds += time.perf_counter() - start
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from .errors import SetupError
@@ -20,6 +21,11 @@ class Trackers:
 
     def __init__(self, recipe: Recipe, run_dir: Path, *, enabled: bool) -> None:
         self._writer = self._run = None
+        # On every rank, so that all of them stop with the same message.
+        if recipe.logging.tensorboard:
+            _require("tensorboard", "logging.tensorboard")
+        if recipe.logging.wandb_project is not None:
+            _require("wandb", "logging.wandb_project")
         if not enabled:
             return
         if recipe.logging.tensorboard:
@@ -48,23 +54,20 @@ class Trackers:
             self._run.finish()
 
 
+def _require(package: str, key: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise SetupError(f"{key} needs the package {package}: install it, or unset the key")
+
+
 def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise SetupError(
-            f"logging.tensorboard needs the package tensorboard ({error}): install it, or unset it"
-        ) from error
+    from torch.utils.tensorboard import SummaryWriter
+
     return SummaryWriter(str(folder))
 
 
 def _wandb(recipe: Recipe, run_dir: Path) -> Any:
-    try:
-        import wandb
-    except ImportError as error:
-        raise SetupError(
-            f"logging.wandb_project needs the package wandb ({error}): install it, or unset it"
-        ) from error
+    import wandb
+
     settings = recipe.logging
     return wandb.init(
         project=settings.wandb_project,

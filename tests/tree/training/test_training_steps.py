@@ -32,7 +32,8 @@ def short(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[Any,
     [
         ["schedule.warmup_train_steps=2", "parallel.defer_grad_buffer_zero=true"],
         ["parallel.overlap_param_gather=false", "schedule.manual_gc=true",
-         "schedule.manual_gc_interval=2", "probes.batch_fetch_timing=true"],
+         "schedule.manual_gc_interval=2", "probes.batch_fetch_timing=true",
+         "probes.train_profile=true", "probes.profile_step_start=2", "probes.profile_step_end=3"],
     ],
     ids=["warmed", "timed"],
 )  # fmt: skip
@@ -41,7 +42,9 @@ def test_settings_that_must_not_change_a_number(
 ) -> None:
     run = server.finish(make_run(tmp_path / "run", *overrides, recipe=SHORT))
     assert trace(run) == short
-    assert ("fetch_seconds" in events(run, "train")[0]) == ("probes" in " ".join(overrides))
+    probed = "probes.train_profile=true" in overrides
+    assert ("fetch_seconds" in events(run, "train")[0]) == probed
+    assert (run / "profile" / "train-rank-0.json").exists() == probed
 
 
 def test_warm_up_leaves_every_state_bit_equal(server: Server, tmp_path: Path) -> None:

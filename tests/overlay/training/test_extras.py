@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes and trackers: they say what is wrong on every rank, and change nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mxflux.recipe.loading import load
+from mxflux.training.errors import SetupError, TrainingError
+from mxflux.training.probes import TimedBatches
+from mxflux.training.trackers import Trackers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mxflux.recipe.schema import Recipe
+
+RECIPE = """\
+name: tiny
+device: cpu
+model: {preset: flux_tiny}
+precision: {params_dtype: float32}
+data: {kind: digits, image_size: 32, text_length: 4}
+schedule: {train_iters: 3, micro_batch_size: 8, global_batch_size: 64}
+optimizer: {lr: 4.0e-3}
+"""
+
+
+def recipe(folder: Path, *overrides: str) -> Recipe:
+    """A tiny recipe with other values."""
+    path = folder / "recipe.yaml"
+    path.write_text(RECIPE, "utf-8")
+    return load(path, overrides).recipe
+
+
+@pytest.mark.parametrize(
+    ("override", "package"),
+    [("logging.tensorboard=true", "tensorboard"), ("logging.wandb_project=p", "wandb")],
+)
+def test_a_tracker_that_is_not_installed_stops_every_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, package: str
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SetupError, match=f"needs the package {package}"):
+        Trackers(recipe(tmp_path, override), tmp_path, enabled=False)
+
+
+def test_no_tracker_by_default(tmp_path: Path) -> None:
+    trackers = Trackers(recipe(tmp_path), tmp_path, enabled=True)
+    trackers.write("train", 1, {"loss": 0.5})
+    trackers.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
+
+
+def test_time_in_the_loader_adds_up_until_it_is_taken() -> None:
+    batches = TimedBatches(iter([{"a": 1}, {"a": 2}]))
+    assert [next(batches), next(batches)] == [{"a": 1}, {"a": 2}]
+    assert batches.take_seconds() > 0
+    assert batches.take_seconds() == 0
+
+
+def test_data_that_end_are_an_error() -> None:
+    batches = TimedBatches(iter([{"a": 1}]))
+    next(batches)
+    with pytest.raises(TrainingError, match="the training data ended before the last step"):
+        next(batches)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import mxflux
-from mxflux.recipe.launch import progress, record, supervise
+from mxflux.recipe.launch import progress, ranks, record, supervise
 from mxflux.recipe.launch.errors import LaunchError
 from mxflux.recipe.launch.node import Grace
 from mxflux.recipe.launch.supervise import Settings
@@ -139,6 +139,30 @@ def test_loader_processes_of_a_rank_do_not_outlive_it(run: Path) -> None:
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
     ).stdout
     assert state.strip() in {"", "Z"}, f"process {pid} is still there: {state}"
+
+
+SUPERVISOR = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from test_supervise import argv, environment
+from mxflux.recipe.launch.supervise import Settings, supervise
+run = Path({run!r})
+supervise(run, lambda logs: argv(run, logs), environment("endless"), Settings())
+"""
+
+
+def test_a_supervisor_that_is_killed_takes_its_ranks_along(run: Path) -> None:
+    code = SUPERVISOR.format(here=str(HERE), run=str(run))
+    supervisor = subprocess.Popen([sys.executable, "-c", code], env=environment("endless"))
+    while progress.since(run, 0).last_step is None:
+        time.sleep(0.05)
+    supervisor.kill()
+    supervisor.wait()
+    notes = ranks.read_notes(run / "logs" / "attempt-1")
+    while any(ranks.is_running(note) for note in notes):  # pytest's own limit ends this
+        time.sleep(0.1)
+    assert progress.checkpointed_step(run) == progress.since(run, 0).last_step
 
 
 def test_two_launches_of_one_run(run: Path) -> None:

@@ -115,6 +115,10 @@ REFUSED = [
         (*GPU_MXFP6, "model.fused_mlp=on", "model.activation_func=erf_gelu"),
         "model.fused_mlp=on with model.activation_func=erf_gelu",
     ),
+    (
+        (*GPU_MXFP6, "model.fused_mlp=on", "precision.mx_backward_precision=bf16"),
+        "model.fused_mlp=on with precision.mx_backward_precision=bf16",
+    ),
     ("model.fused_ln_modulate=on", "model.fused_ln_modulate=on with device=cpu", "auto declines"),
     (
         ("device=h200", *FUSED_CHAINS, "model.fused_ln_pack=auto"),

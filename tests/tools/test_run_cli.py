@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent / "environment"))
 
 from environment_trees import make_tree
 
+from mxtree.environment.doctor import gpu
 from mxtree.environment.install import InstallRequest, install
 from mxtree.environment.packages import Policy
 from mxtree.errors import FatalError
@@ -151,16 +152,21 @@ def test_an_option_and_an_override_of_one_key() -> None:
 
 
 def test_gpus() -> None:
-    machine.check_gpus("cpu", 8, [])
-    machine.check_gpus("mi355x", 2, ["gfx950", "gfx950"])
+    machine.check_gpus("cpu", 8, lambda: pytest.fail("a CPU run asks for no GPU"))
+    machine.check_gpus("mi355x", 2, lambda: ["gfx950", "gfx950"])
     with pytest.raises(FatalError, match="no GPU was found") as none:
-        machine.check_gpus("h200", 1, [])
+        machine.check_gpus("h200", 1, list)
     assert "--dry-run" in str(none.value.hint)
     with pytest.raises(FatalError, match="there are 1 of 2 GPUs") as few:
-        machine.check_gpus("h200", 8, ["sm_90", "sm_80"])
+        machine.check_gpus("h200", 8, lambda: ["sm_90", "sm_80"])
     assert few.value.hint == "--nproc 1"
     with pytest.raises(FatalError, match=r"there are 0 of 1 GPUs \(gfx942\)"):
-        machine.check_gpus("mi355x", 1, ["gfx942"])
+        machine.check_gpus("mi355x", 1, lambda: ["gfx942"])
+
+
+def test_gpus_of_this_machine() -> None:
+    """The Python of the tests has no torch, or one that sees what the drivers see."""
+    assert machine.gpus(Path(sys.executable)) == gpu.from_drivers()
 
 
 def test_a_port_in_use() -> None:

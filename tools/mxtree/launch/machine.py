@@ -4,23 +4,33 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
-from mxtree.environment.doctor import gpu
+from mxtree.environment.doctor import gpu, training
 from mxtree.errors import FatalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 #: Architecture that each device of a recipe stands for.
 ARCHITECTURES = {"h200": "sm_90", "mi355x": "gfx950"}
 
 
-def check_gpus(device: str, ranks: int, found: list[str] | None = None) -> None:
+def gpus(python: Path) -> list[str]:
+    """Return the architectures of this machine's GPUs: as the drivers, else as torch names them."""
+    return gpu.from_drivers() or training.architectures(python)
+
+
+def check_gpus(device: str, ranks: int, found: Callable[[], list[str]]) -> None:
     """Raise `FatalError` unless there is a GPU of ``device``'s architecture for each rank.
 
-    ``found`` are the architectures, by default those that the drivers name.
+    ``found`` gives the architectures; it is asked only when the device is a GPU.
     """
     wanted = ARCHITECTURES.get(device)
     if wanted is None:
         return
-    architectures = gpu.from_drivers() if found is None else found
+    architectures = found()
     if not architectures:
         raise FatalError(
             f"the recipe is for {device} ({wanted}), and no GPU was found on this machine",

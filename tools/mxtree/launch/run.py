@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mxtree.environment import venv
@@ -115,7 +116,8 @@ def _launch(plan: Any, request: RunRequest, code: Code, facts: dict[str, object]
     if plan.problems:
         raise FatalError("the run cannot start", details=plan.problems)
     if not request.slurm:
-        machine.check_gpus(recipe.device, 1 if plan.fake_world else recipe.launch.nproc_per_node)
+        ranks = 1 if plan.fake_world else recipe.launch.nproc_per_node
+        machine.check_gpus(recipe.device, ranks, lambda: machine.gpus(Path(plan.python)))
         machine.check_port(recipe.launch.master_port)
     if not _prepare(plan, request, code, facts):
         return ExitCode.OK

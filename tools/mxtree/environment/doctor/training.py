@@ -57,6 +57,11 @@ def rows(python: Path, tree_digest: str | None) -> list[Row]:
     ]
 
 
+def architectures(python: Path) -> list[str]:
+    """Return the architecture of each GPU that torch in the environment of ``python`` sees."""
+    return [item["arch"] for item in _ask_torch(python).get("gpus", [])]
+
+
 def _ask_torch(python: Path) -> Any:
     process = subprocess.run([python, _PROBE], capture_output=True, text=True, check=False)
     try:

@@ -109,6 +109,10 @@ def _mx_gates(r: Recipe) -> Iterator[Finding]:
             hint = "it needs transformer_impl: local"
             hint += " and precision.fp4, fp6 or fp8" if packs else ""
             yield Finding(f"model.{key}", message, hint)
+        elif getattr(r.model, key) == "on" and mx and precision.mx_backward_precision is not None:
+            got = f"precision.mx_backward_precision={precision.mx_backward_precision}"
+            hint = "the chain multiplies in the MX format both ways: leave it null"
+            yield Finding(f"model.{key}", f"model.{key}=on with {got}", hint)
 
 
 def _recompute(r: Recipe) -> Iterator[Finding]:

@@ -36,8 +36,8 @@ def run(tmp_path: Path, *arguments: str) -> Any:
 def test_a_run_killed_at_random_times_always_resumes(tmp_path: Path) -> None:
     """Each round resumes what the round before left, saves on, and is killed; every second one
     saves in the background. The script verifies tracker and link after each."""
-    outcomes = run(tmp_path, "killed", str(tmp_path / "run"), "6")
-    assert [outcome["ended"] for outcome in outcomes] == [-signal.SIGKILL] * 6
+    outcomes = run(tmp_path, "killed", str(tmp_path / "run"), "5")
+    assert [outcome["ended"] for outcome in outcomes] == [-signal.SIGKILL] * 5
     for earlier, later in itertools.pairwise(outcomes):
         assert later["before"] == earlier["latest"]
         assert later["latest"] > later["before"]

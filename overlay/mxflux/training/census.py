@@ -96,14 +96,23 @@ def _te_formats(config: FluxConfig, backend: str) -> dict[str, tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def counted(model: torch.nn.Module, config: FluxConfig, *, mx: bool) -> Iterator[tally.Census]:
-    """Count a step of ``model``; without an MX format the table stays empty."""
+def counted(
+    model: torch.nn.Module, config: FluxConfig, *, mx: bool, compiled: bool
+) -> Iterator[tally.Census]:
+    """Count a step of ``model``; without an MX format the table stays empty.
+
+    ``compiled``: the linears keep the names they are counted under, which then count nothing;
+    without them every graph would be compiled anew for the second step.
+    """
     if not mx:
         yield tally.Census()
         return
     if config.transformer_impl == "local":
         with tally.census(model) as opened:
+            sites = [(m, m.mx_site) for m in model.modules() if hasattr(m, "mx_site")]
             yield opened
+        for module, site in sites if compiled else ():
+            module.__dict__["mx_site"] = site
         return
     from mxflux.te.tally import census
 

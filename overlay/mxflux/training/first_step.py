@@ -57,7 +57,8 @@ class FirstStep:
         Raises CheckError naming every linear, attention or gate that was not as asked.
         """
         self.model.fusion_gates.reset()
-        with counted(self.model, self.config, mx=bool(self.formats)) as opened:
+        compiled = self.traced is not None
+        with counted(self.model, self.config, mx=bool(self.formats), compiled=compiled) as opened:
             yield
         if self.traced is not None:
             self.traced.count(self.model.fusion_gates)

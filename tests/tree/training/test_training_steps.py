@@ -182,6 +182,20 @@ def test_longer_graphs_equal_eager_blocks(server: Server, tmp_path: Path) -> Non
         assert trace(run) == trace(eager)
 
 
+def test_census_of_compiled_linears_costs_no_second_compilation(
+    server: Server, tmp_path: Path
+) -> None:
+    run = make_run(
+        tmp_path / "run", *MXFP4, *COMPILED, "parallel.overlap_param_gather=false", recipe=SHORT
+    )
+    call = "training_ranks:graphs_of_mxfp4"
+    answer = server.run(run, world=1, call=call, environment=DYNAMO)
+    assert answer["codes"] == [0], answer["outputs"]
+    after_one, after_two, after_three = json.loads((run / "answer.json").read_text("utf-8"))
+    assert after_one > 0
+    assert after_three == after_two == after_one
+
+
 def test_compile_that_compiles_nothing_stops_the_run(server: Server, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "compile.enable=true", recipe=SHORT)
     answer = server.run(run, world=1, call="training_ranks:without_dynamo")

@@ -100,6 +100,23 @@ def one_linear_in_bf16(run: Path) -> int:
     return training_main.main(["--run-dir", str(run)])
 
 
+def graphs_of_mxfp4(run: Path) -> int:
+    """How many graphs are compiled after the watched step, and after two more."""
+    from mxflux.training.first_step import FirstStep
+
+    with _ready(run) as (trainer, ready):
+        batches = _loader(trainer, 0, 1)
+        with FirstStep(trainer.recipe, ready.built.model, None, ready.traced).watched():
+            ready.train_step(batches, 1)
+        assert ready.traced is not None
+        graphs = [ready.traced.graphs]
+        for step in (2, 3):
+            ready.train_step(batches, step)
+            graphs.append(ready.traced.graphs)
+    (run / "answer.json").write_text(json.dumps(graphs), "utf-8")
+    return 0
+
+
 def another_epsilon(run: Path) -> int:
     """A run whose model is built with another value than the recipe's."""
     from mxflux.training import setup

@@ -148,12 +148,14 @@ def _import_everything() -> None:
         "sklearn.datasets",
         "torch.testing._internal.distributed.fake_pg",
         "megatron.core.dist_checkpointing.strategies.torch",
-        "torch._dynamo.config",
         "training_ranks",
     ):
         importlib.import_module(name)
     if importlib.util.find_spec("megatron.training") is not None:
         importlib.import_module("megatron.training.arguments")
+    import torch
+
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # imports much
     from support import origin
 
     origin.check_imported()

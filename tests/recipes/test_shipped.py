@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_every_base_is_used() -> None:
 def test_te_mxfp4_is_the_run_that_was_measured() -> None:
     """flux_12b_ddp_energon_schnell_resample_te_spec_mxfp4 of the reference, key by key."""
     recipe = loaded("mi355x/flux_12b_schnell_mxfp4_te").recipe
-    expected = {
+    expected: dict[str, dict[str, Any]] = {
         "model": {
             "preset": "flux_12b",
             "timestep_sampling_strategy": "direct_uniform",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -324,7 +325,7 @@ def test_refused(faults: Faults, case: tuple[Any, ...]) -> None:
         assert any(word in line for line in found)
 
 
-ALTERNATIVES = {
+ALTERNATIVES: dict[type, Callable[[Any], Any]] = {
     bool: lambda value: not value,
     int: lambda value: value + 1,
     float: lambda value: value + 0.25,

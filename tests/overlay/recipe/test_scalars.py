@@ -53,7 +53,7 @@ values = st.one_of(
     st.booleans(),
     st.integers(-(10**12), 10**12),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.text(st.characters(blacklist_categories=("Cs",))),
+    st.text(),
 )
 
 
@@ -67,4 +67,5 @@ def test_what_is_written_is_read_back(value: object) -> None:
     assert read == value
     assert type(read) is type(value)
     if isinstance(value, float):
+        assert isinstance(read, float)
         assert math.copysign(1, read) == math.copysign(1, value)

@@ -28,7 +28,7 @@ def test_every_key_has_a_description() -> None:
     for name in SECTIONS:
         field = Recipe.model_fields[name]
         assert field.description
-        assert section_of(name).__doc__  # type: ignore[union-attr]
+        assert section_of(name).__doc__
 
 
 def test_sections_are_those_of_the_reference() -> None:

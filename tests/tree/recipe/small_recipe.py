@@ -51,7 +51,7 @@ def holders(given: Recipe) -> dict[str, Any]:
         "config": flux_config(given),
         "ddp": ddp_config(given),
         "optimizer": optimizer_config(given),
-        "scheduler": build_scheduler(given, torch.optim.AdamW([parameter])),  # type: ignore[arg-type]
+        "scheduler": build_scheduler(given, torch.optim.AdamW([parameter])),
     }
 
 

@@ -85,12 +85,7 @@ def _request(options: argparse.Namespace, context: Context) -> Request:
     if options.label and not context.prompts:
         raise DataError("--label: this model was not trained on digits; give --prompt TEXT")
     prompts = [*(options.prompt or []), *(caption(label) for label in options.label or [])]
-    if (
-        options.cfg is not None
-        and options.cfg != 1
-        and context.cfg_scale == 1.0
-        and (find_recipe(locate(options.checkpoint)) is not None)
-    ):
+    if options.cfg not in {None, 1.0} and context.cfg_trained is False:
         raise DataError(
             f"--cfg {options.cfg:g}: the run had model.cfg_dropout_prob: 0 and never saw the "
             "empty prompt that guidance extrapolates from"

@@ -45,12 +45,17 @@ class Context:
     codec: PictureCodec
     empty: EmptyEncodings
     image_size: int
-    cfg_scale: float
-    """What is sensible for the checkpoint: 1 where the empty prompt was never trained."""
     prompts: tuple[str, ...]
     """What to draw when nothing is asked for."""
+    cfg_trained: bool | None
+    """Whether the empty prompt was trained, as guidance needs; None: not known."""
     unscale: tuple[float, float] | None = None
     """(scale, shift) of a run that drew its latents from mean and logvar; None: already latents."""
+
+    @property
+    def cfg_scale(self) -> float:
+        """Guidance where nothing is asked for: none unless it was trained for."""
+        return DEFAULT_CFG if self.cfg_trained else 1.0
 
     def decode(self, latents: Tensor) -> Tensor:
         """Pictures [B,3,H,W] in [-1,1] of the model's latents."""
@@ -82,7 +87,7 @@ def context_of_run(path: Path, architecture: FluxArchitecture, encoders: Encoder
         codec=codec,
         empty=empty_encodings(data, recipe.data.empty_encodings_path),
         image_size=data.image_size,
-        cfg_scale=DEFAULT_CFG if recipe.model.cfg_dropout_prob > 0 else 1.0,
+        cfg_trained=recipe.model.cfg_dropout_prob > 0,
         prompts=tuple(caption(digit) for digit in range(10)) if data.kind == "digits" else (),
         unscale=_unscale(recipe, encoders),
     )
@@ -109,7 +114,7 @@ def context_without_run(
         codec=codec_from({}, vae=encoders.vae),
         empty=EmptyEncodings(prompt[None], pooled[None]),
         image_size=image_size,
-        cfg_scale=1.0,
+        cfg_trained=None,
         prompts=(),
     )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ class Oracle:
 def context(**changes: Any) -> Context:
     prompt, pooled = WORDS.encode("")
     empty = EmptyEncodings(prompt[None], pooled[None])
-    return Context(WORDS, CODEC, empty, 32, 1.0, (), **changes)
+    return Context(WORDS, CODEC, empty, 32, (), None, **changes)
 
 
 def request(**changes: Any) -> Request:
@@ -169,6 +170,21 @@ def test_the_recipe_above_a_checkpoint_tells_its_encoders(tmp_path: Path) -> Non
 def test_weights_without_a_recipe_need_every_encoder() -> None:
     with pytest.raises(DataError, match=r"no recipe.yaml lies above this .* give --vae, --t5"):
         context_without_run(FLUX_TINY, Encoders(clip="x"), text_length=8, image_size=64)
+
+
+def test_guidance_is_refused_for_a_run_that_never_saw_the_empty_prompt() -> None:
+    from mxflux.sampling.cli import _parser, _request
+
+    def asked(trained: bool | None, *flags: str) -> float:
+        options = _parser().parse_args(["x", "-o", "a.png", "--prompt=a", *flags])
+        return _request(options, replace(context(), cfg_trained=trained)).cfg_scale
+
+    assert [asked(trained) for trained in (True, False, None)] == [3.0, 1.0, 1.0]
+    assert asked(None, "--cfg=2") == asked(True, "--cfg=2") == 2.0
+    with pytest.raises(DataError, match=r"--cfg 2: the run had model.cfg_dropout_prob: 0"):
+        asked(False, "--cfg=2")
+    with pytest.raises(DataError, match=r"--label: this model was not trained on digits"):
+        asked(True, "--label=3")
 
 
 def test_a_path_or_a_name_that_cannot_be_is_refused_at_once(

@@ -204,7 +204,12 @@ def _plan_qkv(
     geo, fixed, warps = _geometry("qkv", m, n, row, col, tiles, dim)
     tiles_m = geo.grid[0] // (3 * heads)
     parts = tiles_m * heads
-    fixed |= {"SUMS": sums is not None, "TABLE_PER_SAMPLE": cos_sin.shape[1] != 1}
+    per_sample = cos_sin.shape[1] != 1
+    fixed |= {
+        "SUMS": sums is not None,
+        "TABLE_PER_SAMPLE": per_sample,
+        "ONE_POSITION": not per_sample and batch % fixed["BLOCK_M"] == 0,
+    }
     scalars = (
         m, n, *(stride for t in (*grads, mixed) for stride in t.stride()[:3]),
         *cos_sin.stride()[:2], batch, heads, m * heads, parts,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: RUF005  (Triton has no unpacking into tuples)
+# ruff: noqa: RUF005, PLR0915  (Triton has no unpacking into tuples; a kernel is one function)
 """MX packers with a producer in front: the tile that is packed is computed where it is staged.
 
 A program computes its tile once, rounds the norms' (not the activation's) to the dtype in which the
@@ -246,14 +246,16 @@ def qkv_grad_pack_kernel(
     dv_stride_s, dv_stride_b, dv_stride_h, mixed_stride_s, mixed_stride_b, mixed_stride_h,
     table_stride_s, table_stride_b, batch, heads, rows, parts,
     ROW: tl.constexpr, COL: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
-    TABLE_PER_SAMPLE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    TABLE_PER_SAMPLE: tl.constexpr, ONE_POSITION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """dq, dk, dv [S,B,heads,D], mixed [S,B,heads,3*D], rstd [2, S*B*heads] -> blobs of d(mixed)
     (M = S*B, N = heads*3*D), rounded to mixed's dtype. BLOCK_N is D.
 
     A program packs BLOCK_M tokens of one part (q, k or v) of one head. gamma [2, parts, D] fp32: dq
     and dk of the norm weights, one row a row of tiles and head. partial [tiles_m, N] fp32 (SUMS):
-    sums of d(mixed) over the rows of a tile.
+    sums of d(mixed) over the rows of a tile. ONE_POSITION: all rows of a tile share one row of the
+    table.
     """
     pid = tl.program_id(0)
     tile_m = pid // (3 * heads)
@@ -286,11 +288,17 @@ def qkv_grad_pack_kernel(
         at_rstd = tl.cast(part, tl.int64) * rows + tl.cast(r, tl.int64) * heads + h
         rstd = tl.load(rstd_ptr + at_rstd, mask=in_rows, other=0.0)
         half = tl.arange(0, BLOCK_N // 2)[None, :]
-        at_table = s * table_stride_s
-        if TABLE_PER_SAMPLE:
-            at_table += b * table_stride_b
-        cos = tl.load(table_ptr + at_table[:, None] + half, mask=keep, other=0.0)
-        sin = tl.load(table_ptr + at_table[:, None] + BLOCK_N // 2 + half, mask=keep, other=0.0)
+        if ONE_POSITION:
+            at_table = tl.cast(m // batch, tl.int64) * table_stride_s + half
+            cos = tl.load(table_ptr + at_table)
+            sin = tl.load(table_ptr + at_table + BLOCK_N // 2)
+        else:
+            row_of = s * table_stride_s
+            if TABLE_PER_SAMPLE:
+                row_of += b * table_stride_b
+            at_rows = row_of[:, None] + half
+            cos = tl.load(table_ptr + at_rows, mask=keep, other=0.0)
+            sin = tl.load(table_ptr + at_rows + BLOCK_N // 2, mask=keep, other=0.0)
         dx, dw = norm_rotate_backward(g, x, w, cos, sin, rstd, BLOCK_N, BLOCK_M, BLOCK_N)
         tile = dx.to(mixed_ptr.dtype.element_ty)
         row = (tl.cast(part, tl.int64) * parts + tile_m * heads + h) * BLOCK_N

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from mxflux.recipe import RecipeError, load
 from mxflux.recipe.dump import dump
 from mxflux.recipe.launch import progress, record
 from mxflux.recipe.launch.errors import LaunchError
@@ -151,7 +152,7 @@ def move_aside(run: Path) -> Path:
 
 def _differences(run: Path, recipe: Recipe) -> tuple[list[str], list[str]]:
     """Return the keys that differ between the run's recipe and ``recipe``: serious, harmless."""
-    before, after = _values((run / RECIPE).read_bytes(), run / RECIPE), _values(dump(recipe))
+    before, after = _values(_recorded(run / RECIPE), run / RECIPE), _values(dump(recipe))
     serious: list[str] = []
     harmless: list[str] = []
     for key in sorted({*before, *after}):
@@ -160,6 +161,17 @@ def _differences(run: Path, recipe: Recipe) -> tuple[list[str], list[str]]:
             listed = harmless if _is_operational(key) else serious
             listed.append(f"{key}: {_show(old)} -> {_show(new)}")
     return serious, harmless
+
+
+def _recorded(path: Path) -> bytes:
+    """Return a run's recipe, with the defaults of keys that are newer than the run.
+
+    A recipe that the schema no longer takes is compared as it stands.
+    """
+    try:
+        return dump(load(path, environ={}).recipe)
+    except RecipeError:
+        return path.read_bytes()
 
 
 def _is_operational(key: str) -> bool:

@@ -78,6 +78,19 @@ def test_what_changes_no_number_may_change(run: Path, recipe: MakeRecipe) -> Non
     assert record.read(run)["recipe_sha256"] == rundir.recipe_sha256(changed)
 
 
+def test_a_key_that_is_newer_than_the_run_counts_by_its_default(
+    run: Path, recipe: MakeRecipe
+) -> None:
+    path = run / "recipe.yaml"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("  manual_gc_interval")))
+    assert rundir.examine(run, recipe(), TREE, resume=False) == rundir.Start("resume", 4)
+    path.write_text(path.read_text().replace("  seed: 1234", "  sead: 1234"))
+    with pytest.raises(LaunchError, match="another recipe") as caught:
+        rundir.examine(run, recipe(), TREE, resume=False)
+    assert "schedule.seed: (not there) -> 1234" in caught.value.details
+
+
 def test_an_unchanged_recipe_keeps_its_file(run: Path, recipe: MakeRecipe) -> None:
     before = (run / "recipe.yaml").read_bytes()
     again = load(run / "recipe.yaml", ["schedule.seed=1234"])

@@ -87,7 +87,7 @@ def _training_rows(summary: Summary) -> Iterator[tuple[str, str]]:
     progress = training["progress"]
     yield "iteration", f"{progress['iteration']:,}"
     yield "consumed samples", f"{progress['consumed_samples']:,}"
-    yield "recipe", f"sha256 {progress['recipe_sha256']}"
+    yield "recipe", f"sha256 {progress['recipe_sha256'][:16]}... (--json: all of it)"
     yield "holds", ", ".join(("model", *training["holds"]))
     if training["optimizer_format"]:
         yield "optimizer format", training["optimizer_format"]

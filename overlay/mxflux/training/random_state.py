@@ -10,7 +10,8 @@ import torch
 RANK_STRIDE = 100
 STEP_STRIDE = 10_000
 _MODULUS = 2**63
-_EVALUATION_OFFSET = 2**62
+# Bits in both halves: torch's CPU generator looks at the low 32 of a start value only.
+_EVALUATION_BITS = 0x4000_0000_9E37_79B9
 
 
 def rank_seed(base: int, data_parallel_rank: int) -> int:
@@ -29,7 +30,7 @@ def step_seed(base: int, data_parallel_rank: int, step: int) -> int:
 
 def evaluation_seed(base: int, data_parallel_rank: int, index: int) -> int:
     """Start value of an evaluation micro-step's own generator, apart from every training step."""
-    return (step_seed(base, data_parallel_rank, index) + _EVALUATION_OFFSET) % _MODULUS
+    return step_seed(base, data_parallel_rank, index) ^ _EVALUATION_BITS
 
 
 def default_generator(device: torch.device) -> torch.Generator:

@@ -181,6 +181,14 @@ def test_step_seed() -> None:
     assert evaluation_seed(2025, 3, 7) != step_seed(2025, 3, 7)
 
 
+def test_evaluation_draws_other_noise_than_training_on_every_device() -> None:
+    draws = [
+        torch.randn(8, generator=torch.Generator().manual_seed(start(2025, 3, 7)))
+        for start in (evaluation_seed, step_seed)
+    ]
+    assert not torch.equal(*draws)
+
+
 def test_evaluation_advances_neither_the_counter_nor_any_generator() -> None:
     settings = StepSettings(SCHNELL, seed=42, per_step_rng_reseed=False)
     plain, mixed = step(settings), step(settings)

@@ -78,16 +78,35 @@ def both_ways(
     return [*(o.detach() for o in outputs), *(zero if f is None else f for f in found)], counted
 
 
+def exact_mlp(block: Block) -> list[Tensor]:
+    """The MLP in fp64 without quantization, in the order of `both_ways`."""
+    x = hidden().detach().double().requires_grad_()
+    leaves = {n: p.detach().double().requires_grad_() for n, p in block.named_parameters()}
+    inner = x @ leaves["fc1.weight"].t() + leaves["fc1.bias"]
+    y = torch.nn.functional.gelu(inner, approximate="tanh") @ leaves["fc2.weight"].t()
+    dy = support.values("random", *y.shape, seed=0).double()
+    found = torch.autograd.grad(y, [x, *leaves.values()], dy, allow_unused=True)
+    return [y.detach(), *(torch.zeros(1) if f is None else f for f in found)]
+
+
+def relative(found: Tensor, exact: Tensor) -> float:
+    """Norm of the difference over the norm; 0 for a gradient that neither has."""
+    norm = float(exact.double().norm())
+    return float((found.double() - exact.double()).norm()) / norm if norm else 0.0
+
+
 @pytest.mark.parametrize("part", ["qkv", "mlp"])
 def test_the_bits_of_the_unfused_path_and_the_same_gemms(block: Block, part: str) -> None:
     plain, plain_count = both_ways(block, getattr(block, f"plain_{part}"), hidden())
     fused, fused_count = both_ways(block, getattr(block, f"fused_{part}"), hidden())
-    differing = [float((a != b).float().mean()) for a, b in zip(plain, fused, strict=True)]
     if part == "qkv":
-        assert not any(differing)  # outputs, dx, dW, db and both dgammas
+        assert support.equal(fused, plain)  # outputs, dx, dW, db and both dgammas
     else:
-        # the activation is rounded once where torch's tanh and this one may round apart
-        assert max(differing) < 0.01
+        # the activation and its gradient are not rounded in between: no less accurate
+        exact = exact_mlp(block)
+        ours, theirs = ([relative(*p) for p in zip(t, exact, strict=True)] for t in (fused, plain))
+        assert max(theirs) > 0.01  # quantization shows
+        assert sum(ours) < 1.05 * sum(theirs)
     assert fused_count.gemms == plain_count.gemms
     assert fused_count.total_gemms() == (3 if part == "qkv" else 6)
     kinds = {key[:3] for key in fused_count.quantizations}

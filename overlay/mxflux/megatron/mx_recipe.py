@@ -8,8 +8,8 @@ has no fields for a GEMM backend or a backward precision. ``set_recipe_options``
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
-from dataclasses import fields
 from typing import Any
 
 from mxflux.te import zero_patch
@@ -66,7 +66,7 @@ def mx_recipe(name: str, asked: str, config: Any, **of_config: Any) -> Any:
             "Transformer Engine from 2.12 on: put one of them first on PYTHONPATH, or unset "
             f"{asked.split('=', maxsplit=1)[0]}."
         )
-    known = {field.name for field in fields(recipe)}
+    known = set(inspect.signature(recipe).parameters)
     given = _options | of_config
     unknown = sorted(given.keys() - known)
     if unknown:

@@ -79,7 +79,7 @@ def run_module(
 ) -> int:
     """Run ``python -m module arguments`` on this terminal and return its exit status.
 
-    PYTHONPATH is not handed on: what is installed is what runs. ``environment`` is added.
+    Neither PYTHONPATH nor the working directory is searched: what is installed is what runs. ``environment`` is added.
     Raises `FatalError` when mxflux is not installed there.
     """
     installed_tree(python)
@@ -116,4 +116,5 @@ def installed(python: Path) -> Installed:
 
 
 def _inherited() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**kept, "PYTHONSAFEPATH": "1"}

@@ -39,6 +39,7 @@ def main() -> int:
         sys.stdout = Both(sys.stdout, (logs / CONSOLE).open("a", encoding="utf-8"))
     note = RankNote(rank, os.getpid(), socket.gethostname(), time.time())
     note.write(logs)
+    leave_out_working_directory()
     status = _run(module, sys.argv[3:])
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -50,6 +51,12 @@ def end_with_parent() -> None:
     """Ask the kernel (Linux) for SIGTERM when torchrun dies: a rank must not outlive its run."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def leave_out_working_directory() -> None:
+    """Drop what ``python -m`` puts first on sys.path, where PYTHONSAFEPATH has not (Python 3.10)."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.pop(0)
 
 
 def _redirect(log: Path) -> None:

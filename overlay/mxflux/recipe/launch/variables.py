@@ -99,6 +99,7 @@ def of(recipe: Recipe) -> tuple[Variable, ...]:
 def _process() -> Iterator[Variable]:
     """What every run needs, whatever the recipe says."""
     yield Variable("PYTHONPATH", None, "what `mxtree install` proved is what runs")
+    yield Variable("PYTHONSAFEPATH", "1", "nor is it what lies in the working directory")
     yield Variable("PYTHONUNBUFFERED", "1", "the last lines of a killed rank are in its log")
     yield Variable("PYTHONFAULTHANDLER", "1", "a rank that crashes leaves its Python stack behind")
     yield Variable("OMP_NUM_THREADS", "1", "sums on the CPU do not depend on the cores at hand")

@@ -54,6 +54,7 @@ def test_a_cpu_run_sees_no_gpu_and_needs_no_switch(recipe: MakeRecipe) -> None:
         "HIP_VISIBLE_DEVICES": "-1",
         "OMP_NUM_THREADS": "1",
         "PYTHONFAULTHANDLER": "1",
+        "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -77,6 +77,20 @@ def test_a_run_that_finishes(run: Path) -> None:
     assert note["finished"] >= note["started"]
 
 
+@pytest.mark.parametrize("safe", ["", "1"])
+def test_the_working_directory_is_not_what_runs(run: Path, tmp_path: Path, safe: str) -> None:
+    (tmp_path / "a_training.py").write_text("raise SystemExit('the copy in the working directory')")
+    record.write(run, {**record.read(run), "cwd": str(tmp_path)})
+    logs = run / "logs" / "attempt-1"
+    status = supervise.supervise(
+        run,
+        lambda logs: argv(run, logs, "--standalone"),
+        environment("good") | {"PYTHONSAFEPATH": safe},
+        Settings(),
+    )
+    assert (status, record.read(run)["status"]) == (0, "finished"), (logs / "rank-0.log").read_text()
+
+
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(run: Path) -> None:
     watched = Watched(run, "killed", max_restarts=2)
     assert watched.status == 0, watched.notes

@@ -252,6 +252,21 @@ def test_a_run_that_is_going_on_is_not_moved_aside(
     assert run.exists()
 
 
+def test_the_recipe_of_a_run_that_is_going_on_stays_as_it_is(
+    options: list[str | Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "tiny"
+    mxtree(TINY, "--slurm", *options)
+    before = (run / "recipe.yaml").read_bytes()
+    with (run / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = mxtree(TINY, "logging.interval=7", *options)
+    assert result.returncode == 2
+    assert "is running already" in result.stderr
+    assert (run / "recipe.yaml").read_bytes() == before
+    assert not list(run.glob("recipe.until-*"))
+
+
 def test_resume_needs_a_run(options: list[str | Path]) -> None:
     result = mxtree(TINY, "--resume", *options)
     assert result.returncode == 2

@@ -147,7 +147,8 @@ def _prepare(plan: Any, request: RunRequest, code: Code, facts: dict[str, object
         made = {**facts, "world_size": plan.world_size, "fake_world": plan.fake_world}
         rundir.create(plan.run, plan.loaded, made)
     elif start.kind == "resume":
-        rundir.adopt(plan.run, plan.loaded)
+        with supervise.hold(plan.run):
+            rundir.adopt(plan.run, plan.loaded)
     # What one step of an imagined world showed is never too much to see again.
     return bool(start.kind != "finished" or plan.fake_world)
 

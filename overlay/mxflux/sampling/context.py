@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import torch
 
 from mxflux.data import DataError, empty_encodings, settings_of
 from mxflux.data.digits import caption
-from mxflux.data.encoders.codec import codec_from, text_encoder_from
+from mxflux.data.encoders.codec import BlockCodec, codec_from, text_encoder_from
 from mxflux.data.shards import read_description
 from mxflux.recipe.loading import load
 from mxflux.training.cfg_dropout import EmptyEncodings
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mxflux.flux.architecture import FluxArchitecture
     from mxflux.recipe.schema import Recipe
 
-RECIPE = "recipe.yaml"
+RECIPE, RECORD = "recipe.yaml", "run.json"
 DEFAULT_CFG = 3.0
 DIGITS = {"encoder": {"name": "builtin", "colour": "gray"}}
 
@@ -77,7 +78,7 @@ def context_of_run(path: Path, architecture: FluxArchitecture, encoders: Encoder
 
     Raises RecipeError for a broken recipe, DataError when its data tell no decoder.
     """
-    recipe = load(path).recipe
+    recipe = _from_the_runs_place(load(path).recipe, path.resolve().parent)
     data = settings_of(recipe, architecture)
     description = _description(recipe, architecture)
     sizes = (data.text_length, data.context_dim, data.vec_in_dim)
@@ -89,7 +90,7 @@ def context_of_run(path: Path, architecture: FluxArchitecture, encoders: Encoder
         image_size=data.image_size,
         cfg_trained=recipe.model.cfg_dropout_prob > 0,
         prompts=tuple(caption(digit) for digit in range(10)) if data.kind == "digits" else (),
-        unscale=_unscale(recipe, encoders),
+        unscale=_unscale(recipe, codec),
     )
 
 
@@ -133,9 +134,46 @@ def _description(recipe: Recipe, architecture: FluxArchitecture) -> dict[str, An
     return read_description(Path(recipe.data.path or ""))
 
 
-def _unscale(recipe: Recipe, encoders: Encoders) -> tuple[float, float] | None:
+def _from_the_runs_place(recipe: Recipe, run: Path) -> Recipe:
+    """The recipe with its folders as the run saw them: relative ones are from where it started.
+
+    Raises DataError naming every place tried when a folder is in none of them.
+    """
+    places = _places(run)
+    found = {
+        key: str(_first(f"data.{key}", Path(value), places))
+        for key in ("path", "empty_encodings_path")
+        if (value := getattr(recipe.data, key)) is not None and not Path(value).is_absolute()
+    }
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=found)})
+
+
+def _places(run: Path) -> list[Path]:
+    """Where relative paths may be from: the run's recorded cwd alone, else above the run, here."""
+    record = run / RECORD
+    if record.is_file():
+        try:
+            cwd = json.loads(record.read_text(encoding="utf-8")).get("cwd")
+        except (ValueError, AttributeError) as error:
+            raise DataError(f"{record}: not a JSON object ({error})") from error
+        if cwd:
+            return [Path(cwd)]
+    return [*run.parents, Path.cwd()]
+
+
+def _first(key: str, relative: Path, places: list[Path]) -> Path:
+    for place in places:
+        if (place / relative).exists():
+            return place / relative
+    raise DataError(
+        f"{key}: {relative} is in none of the places that the run may have started from: "
+        + ", ".join(map(str, places))
+    )
+
+
+def _unscale(recipe: Recipe, codec: PictureCodec) -> tuple[float, float] | None:
     """An AutoencoderCodec undoes scale and shift itself; the built-in codec has none of its own."""
-    if recipe.data.vae_latent_mode != "resample" or encoders.vae is not None:
+    if recipe.data.vae_latent_mode != "resample" or not isinstance(codec, BlockCodec):
         return None
     scale, shift = recipe.data.vae_scale, recipe.data.vae_shift
     return None if scale is None or shift is None else (scale, shift)

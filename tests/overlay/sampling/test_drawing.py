@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -15,6 +17,7 @@ from mxflux.data import DataError
 from mxflux.data.encoders.blocks import BlockTransform
 from mxflux.data.encoders.codec import BlockCodec
 from mxflux.data.encoders.words import HashedWords
+from mxflux.data.shards import DESCRIPTION, META
 from mxflux.flux.architecture import FLUX_TINY
 from mxflux.flux.patchify import pack_latents
 from mxflux.sampling.cli import main
@@ -27,7 +30,7 @@ from mxflux.sampling.context import (
 )
 from mxflux.sampling.draw import Request, draw
 from mxflux.sampling.pictures import GAP, grid, write_png
-from mxflux.training.cfg_dropout import EmptyEncodings
+from mxflux.training.cfg_dropout import CLIP_FILE, FOLDER, T5_FILE, EmptyEncodings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,6 +168,56 @@ def test_the_recipe_above_a_checkpoint_tells_its_encoders(tmp_path: Path) -> Non
     recipe.write_text(RECIPE.replace("KIND", "mock").replace("0.1", "0.0"))
     with pytest.raises(DataError, match=r"random numbers \(data.kind: mock\): .*--vae"):
         context_of_run(recipe, FLUX_TINY, Encoders())
+
+
+def folder_of(recipe: Path, started: Path | None) -> Path:
+    """A run's recipe.yaml with a relative data.path; run.json says where it started."""
+    recipe.parent.mkdir(parents=True)
+    scale = "vae_latent_mode: resample, vae_scale: 0.5, vae_shift: 0.25"
+    recipe.write_text(RECIPE.replace("KIND", f"energon, path: data, {scale}"))
+    if started is not None:
+        (recipe.parent / "run.json").write_text(json.dumps({"cwd": str(started)}))
+    return recipe
+
+
+def data_set(folder: Path) -> None:
+    """What is read of a data set for drawing: who made it, and the empty prompt."""
+    (folder / FOLDER).mkdir(parents=True)
+    np.save(folder / FOLDER / T5_FILE, np.zeros((1, 4, FLUX_TINY.context_dim), np.float32))
+    np.save(folder / FOLDER / CLIP_FILE, np.zeros((1, FLUX_TINY.vec_in_dim), np.float32))
+    (folder / META).mkdir()
+    encoder = {"name": "builtin", "channels": 16, "colour": "rgb"}
+    (folder / META / DESCRIPTION).write_text(json.dumps({"format": 1, "encoder": encoder}))
+
+
+def test_relative_data_are_found_where_the_run_started(tmp_path: Path) -> None:
+    data_set(tmp_path / "project" / "data")
+    recorded = folder_of(tmp_path / "far" / "run" / "recipe.yaml", tmp_path / "project")
+    found = context_of_run(recorded, FLUX_TINY, Encoders())
+    assert found.codec.describe() == BlockCodec(BlockTransform(16, "rgb")).describe()
+    assert found.unscale == (0.5, 0.25)
+    within = folder_of(tmp_path / "project" / "runs" / "run" / "recipe.yaml", None)
+    assert context_of_run(within, FLUX_TINY, Encoders()).unscale == (0.5, 0.25)
+    lost = folder_of(tmp_path / "lost" / "run" / "recipe.yaml", tmp_path / "gone")
+    with pytest.raises(DataError, match=rf"data.path: data is in none .*: {tmp_path / 'gone'}$"):
+        context_of_run(lost, FLUX_TINY, Encoders())
+
+
+def test_a_vae_that_the_data_set_names_unscales_its_latents_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Vae:
+        """Like AutoencoderCodec, undoes scale and shift in decode."""
+
+        def decode(self, latents: Tensor) -> Tensor:
+            return (latents / 0.5 + 0.25)[:, :3]
+
+    data_set(tmp_path / "data")
+    recipe = folder_of(tmp_path / "runs" / "run" / "recipe.yaml", None)
+    monkeypatch.setattr("mxflux.sampling.context.codec_from", lambda *_, **__: Vae())
+    found = context_of_run(recipe, FLUX_TINY, Encoders())
+    assert found.unscale is None
+    assert found.decode(torch.full((1, 16, 2, 2), 0.25)).unique().tolist() == [0.75]
 
 
 def test_weights_without_a_recipe_need_every_encoder() -> None:

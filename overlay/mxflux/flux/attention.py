@@ -121,15 +121,15 @@ class FluxAttention(MegatronModule):
         norms: tuple[nn.Module, nn.Module], table: RotaryTable,
     ) -> QKV:  # fmt: skip
         """q, k (normalized and rotated) and v of one stream, [S,B,heads,D] each."""
+        # Before any kernel reads them, and in the order of registration, which is the buckets'.
+        announce(linear, *norms)
         weights = (norms[0].weight, norms[1].weight)
         fused = ops.qkv_prologue(hidden, linear, *weights, table, heads=self.heads)
         if fused is not None:
-            announce(*norms)
             return fused
         mixed_qkv = linear(hidden)[0].unflatten(-1, (self.heads, -1))
         fused = ops.qk_norm_rope(mixed_qkv, *weights, table)
         if fused is not None:
-            announce(*norms)
             return fused
         q, k, v = split_mixed_qkv(mixed_qkv)
         q, k = (self._rotate(norm(x), table) for norm, x in zip(norms, (q, k), strict=True))

@@ -103,3 +103,24 @@ def pre_hooks() -> list[str]:
         model(**inputs())
     owners = {name.rpartition(".")[0] for name, _ in model.named_parameters()}
     return sorted(owners - set(seen))
+
+
+def gathered_late(fields: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Output of a model, and again while each module's parameters are NaN until its pre-hook."""
+    flux_ranks.start()
+    set_local_linear_provider(local_linear_provider("emulated"))
+    model = built({"fp6": "e2m3", **fields})
+    with torch.no_grad():
+        expected = model(**inputs())
+        for module in model.modules():
+            own = list(module.parameters(recurse=False))
+            values = [parameter.clone() for parameter in own]
+
+            def gather(*_: Any, own: list[Tensor] = own, values: list[Tensor] = values) -> None:
+                for parameter, value in zip(own, values, strict=True):
+                    parameter.copy_(value)
+
+            module.register_forward_pre_hook(gather)
+            for parameter in own:
+                parameter.fill_(float("nan"))
+        return expected, model(**inputs())

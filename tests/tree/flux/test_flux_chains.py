@@ -94,3 +94,10 @@ def test_pre_hooks_of_every_parameter_run(results: dict[str, Any]) -> None:
     """Megatron's DDP waits in them for gathered parameters; a fused path calls no module."""
     assert results
     assert run("pre_hooks") == []
+
+
+@pytest.mark.parametrize("gates", [ON, OFF], ids=["chains", "kernels"])
+def test_parameters_are_read_after_their_pre_hooks(gates: dict[str, str]) -> None:
+    """A kernel that reads a norm's weight before its all-gather ended reads the last step's."""
+    expected, found = run("gathered_late", fields=gates)
+    assert torch.equal(found, expected)

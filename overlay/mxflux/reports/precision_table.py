@@ -14,7 +14,9 @@ _ELEMENTS = {
     "mxfp6_e3m2": "e3m2",
     "mxfp8": "e4m3",
     "mxfp8_e5m2": "e5m2",
+    "fp8": "fp8-e5m2/fp8-e4m3",
 }
+"""What a census shows for each; bf16 is bf16. A GEMM of two formats has both, in any order."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class DirectionRow:
 
 def requested_formats(precision: dict[str, Any]) -> dict[str, str]:
     """Element format of each direction that a recipe's section asks for; empty without MX."""
-    forward = _ELEMENTS["mxfp4"] if precision.get("fp4") else precision.get("fp6")
+    fp8 = precision.get("fp8") if precision.get("gemm_backend") else None  # else it is TE's own
+    forward = precision.get("fp4") or precision.get("fp6") or fp8
     if not forward:
         return {}
     named = precision.get("mx_backward_precision")
@@ -60,7 +63,7 @@ def _row(
     kinds = Counter(f"{what.get('format')} on {what.get('backend')}" for what in ran.values())
     formats = {str(what.get("format")) for what in ran.values()}
     executed = ", ".join(f"{kind} ({n})" if len(kinds) > 1 else kind for kind, n in kinds.items())
-    parts = {part for name in formats for part in name.split("/")}
+    wanted = _parts(asked) if asked else None
     return DirectionRow(
         direction=direction,
         requested=asked or "no MX format",
@@ -69,5 +72,11 @@ def _row(
         expected=len(expected),
         gemms=sum(int(what.get("gemms", 0)) for what in ran.values()),
         quantizations=sum(int(what.get("quantizations", 0)) for what in ran.values()),
-        matches=parts == {asked} and set(ran) == expected,
+        matches=bool(formats)
+        and all(_parts(name) == wanted for name in formats)
+        and set(ran) == expected,
     )
+
+
+def _parts(formats: str) -> set[str]:
+    return set(formats.split("/"))

@@ -8,16 +8,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlperf_support import write_run
 from report_support import LINEARS, census, effective, gate, make_run, write
 
+from mxflux.mx.high import LABELS
 from mxflux.reports.command import report_run
 from mxflux.reports.curves import Curve, curve, smoothed, spread, thinned
 from mxflux.reports.errors import ReportError
 from mxflux.reports.identity import chain
 from mxflux.reports.page import Cell, Page, Section, Table, row
+from mxflux.reports.precision_table import direction_rows, requested_formats
 from mxflux.reports.render import to_html, to_markdown
 from mxflux.reports.run_curves import by_attempt
 from mxflux.reports.run_files import FILES, read_run
@@ -150,6 +153,39 @@ def test_another_precision_than_asked_for_is_marked(tmp_path: Path, wrong: dict)
     assert page.tone == "bad"
     assert "precision" in page.state
     assert "differs" in texts(page, "Precision")
+
+
+def counted(forward: str, backward: str, by: str) -> dict[str, Any]:
+    """census.json of linears whose backward GEMMs are not like the forward's."""
+    found = census(backward)
+    for linear in LINEARS:
+        for way, what in found[linear].items():
+            what.update({"format": forward} if way == "fprop" else {"backend": by})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "forward", "backward", "by"),
+    [
+        ({"fp4": "e2m1", "mx_backward_precision": "fp8"}, "e2m1", LABELS["fp8"], "torch"),
+        ({"fp4": "e2m1", "mx_backward_precision": "bf16"}, "e2m1", LABELS["bf16"], "torch"),
+        ({"fp6": "e3m2"}, "e3m2", "e3m2", "emulated"),
+        ({"fp8": "e4m3", "gemm_backend": "emulated"}, "e4m3", "e4m3", "emulated"),
+        ({"fp4": "e2m1", "mx_backward_precision": "mxfp8_e5m2"}, "e2m1", "e5m2", "emulated"),
+    ],
+)
+def test_a_run_that_did_as_asked_is_not_marked(
+    asked: dict[str, str], forward: str, backward: str, by: str
+) -> None:
+    rows = direction_rows(counted(forward, backward, by), asked)
+    assert [row.direction for row in rows] == ["fprop", "dgrad", "wgrad"]
+    assert all(row.matches for row in rows), rows
+    rows = direction_rows(counted(forward, "fp8-e4m3", by), asked)
+    assert [row.matches for row in rows] == [True, False, False]
+
+
+def test_fp8_of_transformer_engine_alone_is_no_mx_format() -> None:
+    assert requested_formats({"fp8": "e4m3", "gemm_backend": None}) == {}
 
 
 def test_an_mx_format_that_nobody_asked_for_is_marked(tmp_path: Path) -> None:

@@ -267,6 +267,13 @@ def test_the_recipe_of_a_run_that_is_going_on_stays_as_it_is(
     assert not list(run.glob("recipe.until-*"))
 
 
+def test_many_nodes_of_a_recipe_need_slurm(options: list[str | Path], tmp_path: Path) -> None:
+    result = mxtree(TINY, "launch.nodes=2", "launch.nproc_per_node=1", *options)
+    assert result.returncode == FatalError("").code
+    assert "launch.nodes=2: --nodes above 1 needs Slurm: add --slurm" in result.stderr
+    assert not (tmp_path / "runs" / "tiny").exists()
+
+
 def test_resume_needs_a_run(options: list[str | Path]) -> None:
     result = mxtree(TINY, "--resume", *options)
     assert result.returncode == 2

@@ -39,7 +39,7 @@ class RunRequest:
             (self.submit and self.dry_run, "--submit starts something, --dry-run nothing: use one"),
             (bool(self.fake_world) and self.slurm, "--fake-world is one process: no --slurm"),
             (self.as_json and not self.dry_run, "--json shows a plan: use it with --dry-run"),
-            ((self.nodes or 1) > 1 and not self.slurm and not self.dry_run, _MANY_NODES),
+            ((self.nodes or 1) > 1 and not self.slurm and not self.dry_run, MANY_NODES),
         ]
         for is_one, message in contradictions:
             if is_one:
@@ -61,4 +61,5 @@ class RunRequest:
         return [*self.overrides, *named]
 
 
-_MANY_NODES = "--nodes above 1 needs Slurm: add --slurm (it writes the script, --submit sends it)"
+#: Refused from the command line before anything else, and from a recipe once it is read.
+MANY_NODES = "--nodes above 1 needs Slurm: add --slurm (it writes the script, --submit sends it)"

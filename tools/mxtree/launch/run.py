@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mxtree.environment import venv
 from mxtree.errors import ExitCode, FatalError
 from mxtree.launch import identity, machine, report
+from mxtree.launch.request import MANY_NODES
 from mxtree.recipes.access import find_recipe
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def _launch(plan: Any, request: RunRequest, code: Code, facts: dict[str, object]
     from mxflux.recipe.launch import supervise
 
     recipe = plan.loaded.recipe
+    if recipe.launch.nodes > 1 and not (request.slurm or plan.fake_world):
+        raise FatalError(f"launch.nodes={recipe.launch.nodes}: {MANY_NODES}")
     if plan.problems:
         raise FatalError("the run cannot start", details=plan.problems)
     if not request.slurm:

@@ -136,7 +136,12 @@ def _attempt(
     number = record.begin_attempt(run, argv, **facts)
     _say(settings, f"attempt {number}: logs in {logs}")
     node = settings.node(logs, stop, settings.grace, Follower(logs / CONSOLE, settings.console))
-    status = node.run(argv, environment, record.read(run).get("cwd"))
+    try:
+        status = node.run(argv, environment, record.read(run).get("cwd"))
+    except OSError as error:
+        reason = f"it could not be started or watched: {error}"
+        record.end_attempt(run, status="failed", exit_code=RUNTIME, reason=reason)
+        raise
     outcome = _judge(logs, status, stop, progress.since(run, position))
     record.end_attempt(
         run,

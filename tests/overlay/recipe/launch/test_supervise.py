@@ -91,6 +91,15 @@ def test_the_working_directory_is_not_what_runs(run: Path, tmp_path: Path, safe:
     assert (status, record.read(run)["status"]) == (0, "finished"), (logs / "rank-0.log").read_text()
 
 
+def test_an_attempt_that_cannot_be_started_is_recorded_as_failed(run: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no-such-srun"):
+        supervise.supervise(run, lambda _logs: ["no-such-srun"], os.environ, Settings())
+    found = record.read(run)
+    (attempt,) = found["attempts"]
+    assert (found["status"], attempt["status"], attempt["exit_code"]) == ("failed", "failed", 3)
+    assert "no-such-srun" in attempt["reason"]
+
+
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(run: Path) -> None:
     watched = Watched(run, "killed", max_restarts=2)
     assert watched.status == 0, watched.notes

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mxflux.training.flow_matching import per_sample_losses
+from mxflux.training.packed_weights import pack_weights_anew
 from mxflux.training.timestep_sampling import (
     EVALUATION_LEVELS,
     evaluation_sigmas,
@@ -123,6 +124,7 @@ class Evaluator:
         counter.start_evaluation()
         try:
             with preserved_rng(self.forward_step.device), evaluating(self.model), torch.no_grad():
+                pack_weights_anew(self.model)
                 yield
         finally:
             counter.training, counter.evaluation = before

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mxflux.training.packed_weights import pack_weights_anew
+
 from .evaluator import evaluating
 from .rng import preserved_rng
 
@@ -81,6 +83,7 @@ def warm_up_validation(
     counter = forward_step.counter
     before = counter.training, counter.evaluation
     with preserved_rng(forward_step.device), evaluating(model), torch.no_grad():
+        pack_weights_anew(model)
         for _ in range(steps):
             forward_step.run(batch, model)
     counter.training, counter.evaluation = before

@@ -13,6 +13,7 @@ from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from .errors import NonFiniteError, TrainingError
+from .packed_weights import pack_weights_anew
 
 if TYPE_CHECKING:
     from .build import Built
@@ -74,6 +75,7 @@ class TrainStep:
         self.built.ddp.train()
         self.built.ddp.zero_grad_buffer()
         self.built.optimizer.zero_grad()
+        pack_weights_anew(self.built.ddp)
         reported = get_forward_backward_func()(
             forward_step_func=self.forward_step,
             data_iterator=batches,

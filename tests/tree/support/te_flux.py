@@ -13,6 +13,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -79,6 +80,65 @@ def counted(options: dict[str, Any], **fields: Any) -> dict[str, Any]:
     }
 
 
+def losses_as_weights_change(**fields: Any) -> dict[str, list[float]]:
+    """Losses of two training steps and an evaluation, of weights that differ from one to the next.
+
+    "fresh" are those of a new model with the same weights, which has nothing packed yet.
+    """
+    import flux_tiny as tiny
+    import torch
+    from megatron.core.enums import ModelType
+    from megatron.core.tensor_parallel import get_cuda_rng_tracker
+
+    from mxflux.evaluation.budget import EvalBudget
+    from mxflux.evaluation.evaluator import Evaluator
+    from mxflux.flux.model import FluxModel
+    from mxflux.megatron.mx_recipe import set_recipe_options
+    from mxflux.training.random_state import StepCounter
+    from mxflux.training.step import TrainStep
+
+    set_recipe_options(backend="emulated")
+    spec = {"transformer_impl": "transformer_engine", "attention_backend": "unfused"}
+    inputs = tiny.cast(tiny.inputs(batch=2, text=8), torch.bfloat16)
+
+    def built(scale: float) -> Any:
+        model: Any = FluxModel(
+            tiny.config(**spec, bf16=True, params_dtype=torch.bfloat16, **fields)
+        )
+        tiny.randomize(model)
+        return scaled(model, scale)
+
+    def scaled(model: Any, factor: float) -> Any:
+        for parameter in model.parameters():
+            parameter.data.mul_(factor)
+        return model
+
+    def loss(model: Any) -> torch.Tensor:
+        return model(**inputs).float().square().mean()
+
+    def forward_step(_: Any, model: Any) -> Any:
+        return loss(model), lambda value: (value, {"loss": value.detach()})
+
+    with torch.no_grad():
+        fresh = [float(loss(built(scale))) for scale in (1.0, 0.5, 0.25)]
+    model = built(1.0)
+    model.model_type = ModelType.encoder_or_decoder
+    model.zero_grad_buffer = lambda: None
+    step: Any = SimpleNamespace(
+        built=SimpleNamespace(ddp=model, optimizer=model), num_microbatches=1, micro_batch_size=2,
+        forward_step=forward_step,
+    )  # fmt: skip
+    used = []
+    for _ in range(2):
+        used.append(TrainStep._forward_backward(step, iter(())))
+        scaled(model, 0.5)
+    counted: Any = SimpleNamespace(counter=StepCounter(), device=torch.device("cpu"))
+    with Evaluator(model, counted, list, EvalBudget(2, 1, 1, 2, 1))._undisturbed():
+        used.append(float(loss(model)))
+    get_cuda_rng_tracker().reset()  # restored by the evaluation, it counts as initialized
+    return {"used": used, "fresh": fresh}
+
+
 EMULATED = {"backend": "emulated"}
 PIECES: dict[str, Callable[[], Any]] = {
     "fp6": lambda: counted(EMULATED, fp6="e2m3"),
@@ -88,6 +148,8 @@ PIECES: dict[str, Callable[[], Any]] = {
     "no backend": lambda: counted({}, fp6="e2m3"),
     "unknown option": lambda: counted({**EMULATED, "use_hadamad": True}, fp6="e2m3"),
     "bf16": lambda: counted({}),
+    "fp6, weights change": lambda: losses_as_weights_change(fp6="e2m3"),
+    "fp4, weights change": lambda: losses_as_weights_change(**FP4),
 }
 
 

@@ -88,3 +88,12 @@ def test_without_a_precision_every_gemm_is_native(found: dict[str, Any]) -> None
     result = piece(found, "bf16")
     assert result["gemms"] == []
     assert result["native"] == 3 * result["quantized"]
+
+
+@pytest.mark.parametrize("precision", ["fp6", "fp4"])
+def test_training_and_evaluation_use_the_weights_of_now(
+    found: dict[str, Any], precision: str
+) -> None:
+    result = piece(found, f"{precision}, weights change")
+    assert result["used"] == result["fresh"]
+    assert len(set(result["fresh"])) == 3

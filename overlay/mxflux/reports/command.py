@@ -40,6 +40,7 @@ def report_compare(
     envelope: Sequence[Path] = (),
     tolerance: float | None = None,
     assert_equal: bool = False,
+    partial: bool = False,
 ) -> tuple[Comparison, list[Path]]:
     """Compare runs; with ``output`` write FILE.html, .md, .json, .svg and .png.
 
@@ -49,7 +50,9 @@ def report_compare(
         raise ReportError("compare needs two runs at least: a baseline and another")
     if tolerance is not None and not tolerance >= 0:
         raise ReportError(f"--tolerance {tolerance} must not be negative")
-    comparison = compare(runs, envelope=envelope, tolerance=tolerance, assert_equal=assert_equal)
+    comparison = compare(
+        runs, envelope=envelope, tolerance=tolerance, assert_equal=assert_equal, partial=partial
+    )
     if output is None:
         return comparison, []
     written = _write(compare_page(comparison), output)

@@ -40,7 +40,13 @@ def state_of(comparison: Comparison) -> tuple[str, Tone]:
     if comparison.exit_code == SAME and comparison.assert_equal:
         return "equal bit for bit", "good"
     if comparison.exit_code == SAME:
-        return f"the same within {_criteria(comparison)}", "good"
+        same = f"the same within {_criteria(comparison)}"
+        return (
+            (f"{same}, but {_coverage(comparison)}", "warn") if comparison.short else (same, "good")
+        )
+    if comparison.exit_code != DIVERGED and all(o.judgements for o in comparison.others):
+        hint = "--partial judges what they have in common"
+        return f"not judged: {_coverage(comparison)}; {hint}", "warn"
     if comparison.exit_code != DIVERGED:
         return "not judged: the runs have fewer than two losses at common sample counts", "warn"
     parts = [text for other in comparison.others if (text := _divergence(other))]
@@ -48,6 +54,13 @@ def state_of(comparison: Comparison) -> tuple[str, Tone]:
         parts = [f"{o.run.name} is not equal bit for bit" for o in comparison.others
                  if not o.is_identical]  # fmt: skip
     return "; ".join(parts), "bad"
+
+
+def _coverage(comparison: Comparison) -> str:
+    return ", ".join(
+        f"{name} covers {share:.1%} of the baseline's samples"
+        for name, share in comparison.short.items()
+    )
 
 
 def _criteria(comparison: Comparison) -> str:
@@ -73,11 +86,7 @@ def _verdicts(comparison: Comparison) -> Section:
         for judgement in other.judgements
     )
     text = [line for other in comparison.others for line in _equality(other)]
-    text += [
-        f"{other.run.name} covers {other.covered:.1%} of the baseline's samples"
-        for other in comparison.others
-        if other.covered < 1
-    ]
+    text += [_coverage(comparison)] if comparison.short else []
     tables = (Table(head, rows),) if rows else ()
     return Section("Verdict", tuple(text), tables)
 

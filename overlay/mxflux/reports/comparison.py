@@ -49,6 +49,15 @@ class Comparison:
     aligned: dict[str, Aligned]
     """By kind of loss; the runs in order: baselines, then others."""
     assert_equal: bool = False
+    partial: bool = False
+    """Judge runs that cover only a part of the baseline by that part."""
+
+    @property
+    def short(self) -> dict[str, float]:
+        """Share of the baseline's samples by the name of each run that does not cover them all."""
+        first, *rest = self.runs
+        shares = ((run.name, _coverage(first, run)) for run in rest)
+        return {name: share for name, share in shares if share < 1}
 
     @property
     def runs(self) -> tuple[RunFiles, ...]:
@@ -57,13 +66,13 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """0 all are as the baseline, 1 one diverged, 4 one could not be judged."""
+        """0 all as the baseline, 1 one diverged, 4 one could not be judged, or not to the end."""
         if self.assert_equal and not all(other.is_identical for other in self.others):
             return DIVERGED
         judged = [other.judgements for other in self.others]
         if any(j.outcome == "diverged" for found in judged for j in found):
             return DIVERGED
-        return SAME if all(judged) else NOT_JUDGED
+        return SAME if all(judged) and (self.partial or not self.short) else NOT_JUDGED
 
 
 def compare(
@@ -72,6 +81,7 @@ def compare(
     envelope: Sequence[Path] = (),
     tolerance: float | None = None,
     assert_equal: bool = False,
+    partial: bool = False,
     window: int | None = None,
 ) -> Comparison:
     """Compare run directories with the first of them. Raises ReportError when one is none.
@@ -93,7 +103,7 @@ def compare(
         _compared(first, run, _judgements(aligned, count, count + number, tolerance))
         for number, run in enumerate(others)
     )
-    return Comparison(baselines, compared, aligned, assert_equal)
+    return Comparison(baselines, compared, aligned, assert_equal, partial)
 
 
 def _judgements(

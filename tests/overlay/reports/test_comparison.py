@@ -189,7 +189,30 @@ def test_a_run_that_ended_early_says_how_much_it_covers(tmp_path: Path) -> None:
     short = make_run(tmp_path, "short", noise=0, steps=60)
     found = compare([base, short])
     assert found.others[0].covered == pytest.approx(0.5)
-    assert "short covers 50.0% of the baseline's samples" in str(compare_page(found).sections)
+    said = "short covers 50.0% of the baseline's samples"
+    assert said in str(compare_page(found).sections)
+    assert found.exit_code == 4
+    assert state_of(found)[0].startswith(f"not judged: {said}")
+    asked = compare([base, short], partial=True)
+    assert asked.exit_code == 0
+    assert state_of(asked) == (
+        f"the same within 5.000% of the baseline (default), but {said}",
+        "warn",
+    )
+    assert compare([short, base]).exit_code == 0
+    far = make_run(tmp_path, "far", steps=60, loss=lambda step: falling(step) * 1.2)
+    assert compare([base, far]).exit_code == 1
+
+
+def test_a_repetition_that_ended_early_leaves_the_end_unjudged(tmp_path: Path) -> None:
+    base = make_run(tmp_path, "base", seed=1)
+    short = make_run(tmp_path, "short", seed=2)
+    near = make_run(tmp_path, "near", noise=0.001, fp4="e2m1")
+    lines = (short / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (short / "metrics.jsonl").write_text("".join(lines[:100]))
+    found = compare([base, near], envelope=[short], tolerance=0.5)
+    assert found.exit_code == 4
+    assert "short covers" in state_of(found)[0]
 
 
 # -- files ----------------------------------------------------------------------------------

@@ -98,12 +98,15 @@ def compare(
     assert_equal: Annotated[
         bool, typer.Option("--assert-equal", help="Training losses must be equal bit for bit.")
     ] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Judge a run that ended early by what it has.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
 ) -> int:
     """Loss curves by samples: the envelope of A/A runs, the first divergence, a verdict.
 
     Runs of the baseline's recipe with another seed make the envelope. Exit status: 0 the same,
-    1 diverged, 4 the runs have no losses in common.
+    1 diverged, 4 not judged: a run covers only a part of the baseline, or no losses in common.
     """
     from mxtree.report.runs import report_compare
 
@@ -113,6 +116,7 @@ def compare(
         envelope=envelope or (),
         tolerance=tolerance,
         assert_equal=assert_equal,
+        partial=partial,
         as_json=as_json,
     )
 

@@ -35,6 +35,7 @@ def report_compare(
     envelope: Sequence[Path],
     tolerance: float | None,
     assert_equal: bool,
+    partial: bool,
     as_json: bool,
 ) -> int:
     """Compare runs, print the verdict and return the exit code that goes with it."""
@@ -43,7 +44,12 @@ def report_compare(
 
     with _errors():
         comparison, written = command.report_compare(
-            runs, output, envelope=envelope, tolerance=tolerance, assert_equal=assert_equal
+            runs,
+            output,
+            envelope=envelope,
+            tolerance=tolerance,
+            assert_equal=assert_equal,
+            partial=partial,
         )
     result = command.to_json(comparison)
     print(json.dumps(result, indent=2) if as_json else result["verdict"])

@@ -247,6 +247,19 @@ REFUSED = [
         (*ENERGON, "data.num_workers=0", "data.val_num_workers=0", "data.prefetch_factor=4"),
         "data.prefetch_factor=4 has no effect without a loader process",
     ),
+    (
+        'launch.environment={"A; rm x": "1"}',
+        "launch.environment: 'A; rm x' is no name of a variable",
+    ),
+    ("launch.slurm.partition=gpu --wrap", "launch.slurm.partition='gpu --wrap' is not one word"),
+    ('launch.slurm.account="a\\nb"', "launch.slurm.account='a\\nb' is not one word"),
+    ("launch.slurm.qos='\"high\"'", "launch.slurm.qos='\"high\"' is not one word"),
+    ('launch.slurm.gpus_per_node=""', "launch.slurm.gpus_per_node='' is not one word"),
+    (
+        'launch.slurm.extra=["--exclude=n1", "--a\\nrm x"]',
+        "launch.slurm.extra: '--a\\nrm x' is no option of sbatch",
+    ),
+    ("launch.slurm.extra=[rm]", "launch.slurm.extra: 'rm' is no option of sbatch"),
     # evaluation
     ("evaluation.interval=10", "evaluation.interval=10 without evaluation.iters or evaluation.sa"),
     ((*EVALUATION, "evaluation.iters=3"), "evaluation.iters=3 with evaluation.samples=64"),

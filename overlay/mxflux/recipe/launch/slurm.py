@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from mxflux.recipe.launch.plan import LaunchPlan
 
-#: Seconds before the time limit at which the ranks are asked to save and stop.
+#: Seconds before the time limit at which the ranks are asked to save and stop; of a short job, half.
 NOTICE_S = 600
 
 
@@ -64,14 +64,14 @@ def _options(plan: LaunchPlan) -> Iterator[tuple[str, str]]:
         yield "Quality of service: launch.slurm.qos.", f"--qos={slurm.qos}"
     if slurm.time_limit_minutes is not None:
         yield "Minutes: launch.slurm.time_limit_minutes.", f"--time={slurm.time_limit_minutes}"
+    limit = slurm.time_limit_minutes
+    notice = NOTICE_S if limit is None else min(NOTICE_S, 30 * limit)
     yield (
-        f"SIGTERM to this script alone, {NOTICE_S} s before the limit: the ranks save and stop.",
-        f"--signal=B:TERM@{NOTICE_S}",
+        f"SIGTERM to this script alone, {notice} s before the limit: the ranks save and stop.",
+        f"--signal=B:TERM@{notice}",
     )
-    yield (
-        "Output of this script.",
-        f"--output={plan.run}/logs/slurm-%j.log",
-    )
+    logs = shlex.quote(str(plan.run / "logs").replace("%", "%%"))
+    yield "Output of this script.", f"--output={logs}/slurm-%j.log"
     yield "One log over all submissions of the run.", "--open-mode=append"
     yield "Not started again by Slurm: the supervisor does, from a checkpoint.", "--no-requeue"
     for option in slurm.extra:

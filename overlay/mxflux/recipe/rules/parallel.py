@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from .finding import Finding
@@ -18,6 +19,9 @@ SPLITS = {
     "context_parallel_size": "text and image tokens share the sequence axis",
 }
 GPUS_PER_NODE = 8
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORD = re.compile(r"""[^\s'"\\]+""")
+_OPTION = re.compile(r"--[^\r\n]+")
 
 
 def _splits(r: Recipe) -> Iterator[Finding]:
@@ -67,4 +71,21 @@ def _environment(r: Recipe) -> Iterator[Finding]:
         yield Finding("launch.environment", problem)
 
 
-RULES = (_splits, _overlap, _device, _fused_accumulation, _environment)
+def _script(r: Recipe) -> Iterator[Finding]:
+    """What `mxtree run --slurm` writes into a script of the shell as it stands."""
+    for name in r.launch.environment:
+        if not _VARIABLE.fullmatch(name):
+            message = f"launch.environment: {name!r} is no name of a variable"
+            yield Finding("launch.environment", message, "letters, digits and _, no digit first")
+    for key in ("partition", "account", "qos", "gpus_per_node"):
+        value = getattr(r.launch.slurm, key)
+        if value is not None and not _WORD.fullmatch(value):
+            message = f"launch.slurm.{key}={value!r} is not one word"
+            yield Finding(f"launch.slurm.{key}", message, "no blanks, quotes or backslashes")
+    for option in r.launch.slurm.extra:
+        if not _OPTION.fullmatch(option):
+            message = f"launch.slurm.extra: {option!r} is no option of sbatch"
+            yield Finding("launch.slurm.extra", message, "one line that starts with --")
+
+
+RULES = (_splits, _overlap, _device, _fused_accumulation, _environment, _script)

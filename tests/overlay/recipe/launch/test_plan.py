@@ -78,9 +78,21 @@ def test_the_script_is_a_script_and_explains_each_line(recipe: MakeRecipe, tmp_p
             assert before.startswith("# "), f"no reason above {line}"
     assert "#SBATCH --partition=gpu" in lines
     assert "#SBATCH --time=90" in lines
+    assert "#SBATCH --signal=B:TERM@600" in lines
+    assert "#SBATCH --output='/runs/a run/logs'/slurm-%j.log" in lines
     assert "#SBATCH --constraint=mi355x" in lines
     assert "export MXFLUX_GEMM_BACKEND=aiter" in lines
     assert lines[-1] == "exec /env/python -m mxflux.recipe.launch.job '/runs/a run'"
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [(None, 600), (1, 30), (10, 300), (20, 600)])
+def test_the_notice_is_shorter_than_the_job(
+    recipe: MakeRecipe, minutes: int | None, seconds: int
+) -> None:
+    loaded = recipe(launch__slurm={"time_limit_minutes": minutes})
+    text = slurm.script(make_plan(loaded, Path("/runs/50%"), "python", {}))
+    assert f"#SBATCH --signal=B:TERM@{seconds}\n" in text
+    assert "#SBATCH --output=/runs/50%%/logs/slurm-%j.log\n" in text
 
 
 def test_the_first_node_is_slurms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ def initialize_parallel_state(recipe: Recipe) -> None:
         pipeline_model_parallel_size=parallel.pipeline_model_parallel_size,
         context_parallel_size=parallel.context_parallel_size,
         create_gloo_process_groups=False,
+        distributed_timeout_minutes=parallel.distributed_timeout_minutes,
     )
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from support.megatron_alone import lend_override, without_te
 from training_runs import LONG, SHORT
 
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 lend_override()
 with without_te(), warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    census, compilation, configs, first_step, learning_rate, mx_precision, saving = (
+    build, census, compilation, configs, first_step, learning_rate, mx_precision, saving = (
         importlib.import_module(f"mxflux.training.{name}")
         for name in (
-            "census", "compilation", "configs", "first_step", "learning_rate", "mx_precision",
+            "build", "census", "compilation", "configs", "first_step", "learning_rate", "mx_precision",
             "saving",
         )
     )  # fmt: skip
@@ -55,6 +56,21 @@ def test_batches_of_a_step(tmp_path: Path) -> None:
     assert configs.num_microbatches(recipe(tmp_path), 2) == 2
     with pytest.raises(SetupError, match=r"global_batch_size=32 is not .*=8 x 3 ranks"):
         configs.num_microbatches(recipe(tmp_path), 3)
+
+
+def test_every_group_has_the_timeout_of_the_recipe(tmp_path: Path) -> None:
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        build.initialize_parallel_state(
+            recipe(tmp_path, "parallel.distributed_timeout_minutes=7", "launch.nproc_per_node=1")
+        )
+        group: Any = build.parallel_state.get_data_parallel_group()
+        timeout = group._get_backend(torch.device("cpu")).options._timeout
+        build.parallel_state.destroy_model_parallel()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert timeout.total_seconds() == 7 * 60
 
 
 def test_the_schedule_counts_samples(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ with without_te(), warnings.catch_warnings():
     build, census, compilation, configs, first_step, learning_rate, mx_precision, saving = (
         importlib.import_module(f"mxflux.training.{name}")
         for name in (
-            "build", "census", "compilation", "configs", "first_step", "learning_rate", "mx_precision",
-            "saving",
+            "build", "census", "compilation", "configs", "first_step", "learning_rate",
+            "mx_precision", "saving",
         )
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ import os
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -92,8 +93,18 @@ def started_process(
             _join(backend, found, rank, world_size, timeout_minutes)
         else:
             _join_fake(world_size)
-        stack.callback(torch.distributed.destroy_process_group)
+        stack.push(partial(_leave, found))
         yield Process(rank, world_size, local_rank, found, fake=fake_world is not None)
+
+
+def _leave(device: torch.device, kind: object, *_: object) -> None:
+    """End the process group, but not on an accelerator after an exception.
+
+    NCCL would wait there for collectives that the other ranks do not end, and the exception would
+    never be seen.
+    """
+    if kind is None or device.type == "cpu":
+        torch.distributed.destroy_process_group()
 
 
 def _prepare_cpu(transformer_impl: str, stack: contextlib.ExitStack) -> None:

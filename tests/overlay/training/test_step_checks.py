@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from mxflux.training.errors import CheckError, ExitCode, NonFiniteError, SetupError
-from mxflux.training.process import ranks_from_environment, started_process
+from mxflux.training.process import _leave, ranks_from_environment, started_process
 
 
 def test_exit_codes_of_the_errors() -> None:
@@ -45,6 +46,17 @@ def test_a_device_that_torch_does_not_see_is_refused(monkeypatch: pytest.MonkeyP
         started_process("h200", transformer_impl="local", backend="nccl", timeout_minutes=1),
     ):
         pass
+
+
+def test_a_failed_rank_of_an_accelerator_leaves_without_waiting_for_the_others() -> None:
+    """On the CPU, and after success, the group is destroyed."""
+    cpu, cuda = torch.device("cpu"), torch.device("cuda", 0)
+    for device, kind, left in ((cuda, ValueError, False), (cuda, None, True), (cpu, OSError, True)):
+        if not torch.distributed.is_initialized():
+            store = torch.distributed.HashStore()
+            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        _leave(device, kind, None, None)
+        assert torch.distributed.is_initialized() is not left
 
 
 def test_a_fake_world_needs_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,8 @@ ACCEPTED = [
     ("data.val_num_workers=4", *ENERGON, *EVALUATION, "evaluation.micro_batch_size=4"),
     (*EVALUATION, "evaluation.samples=63", "evaluation.remainder=mask"),
     ("model.fused_ln_modulate=auto",),
+    ("model.scheduler_shift=3.0", "model.timestep_sampling_strategy=uniform"),
+    ("compile.enable=true", *FUSED_CHAINS, "device=h200"),
     ("device=h200", *FUSED_CHAINS),
     ('launch.environment={NCCL_DEBUG: "INFO", CUDA_LAUNCH_BLOCKING: "1"}',),
     (*GPU_MXFP6, "model.fused_qkv_prologue=on", "model.fused_mlp=on", "model.fused_ln_pack=on"),
@@ -132,6 +134,10 @@ REFUSED = [
     (
         ("model.recompute_granularity=selective", "model.recompute_modules=[mlp]"),
         "model.recompute_modules: 'mlp' cannot be recomputed alone",
+    ),
+    (
+        ("model.scheduler_shift=3.0", "model.timestep_sampling_strategy=direct_uniform"),
+        "model.scheduler_shift=3.0 with direct_uniform",
     ),
     ("model.recompute_granularity=full", "model.recompute_granularity=full without model.recomp"),
     # precision
@@ -279,6 +285,14 @@ REFUSED = [
     (
         (*TE, *MXFP6, "compile.enable=true"),
         "compile.enable=true with precision.fp6=e2m3 in TransformerEngine",
+    ),
+    *(
+        (
+            (*GPU_MXFP6, "compile.enable=true", "model.fused_qkv_prologue=auto",
+             "model.fused_mlp=auto", f"model.{key}=on"),
+            f"compile.enable=true with model.{key}=on: the chain runs in eager only",
+        )
+        for key in ("fused_qkv_prologue", "fused_mlp", "fused_ln_pack")
     ),
     (
         ("compile.enable=true", "compile.strategy=full_dit"),

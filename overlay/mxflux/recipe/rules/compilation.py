@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .finding import Finding
+from .model import MX_GATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,10 @@ def _combinations(r: Recipe) -> Iterator[Finding]:
             message = f"compile.enable=true with precision.{name}={value} in TransformerEngine"
             hint = "its MX autocast is global state that a graph does not see: disable one of them"
             yield Finding("compile.enable", message, hint)
+    for key in MX_GATES:
+        if getattr(r.model, key) == "on":
+            message = f"compile.enable=true with model.{key}=on: the chain runs in eager only"
+            yield Finding(f"model.{key}", message, "off or auto, or compile.enable: false")
     strategy = f"compile.strategy={c.strategy}"
     if c.strategy == "full_dit" and not te:
         message = f"{strategy} with model.transformer_impl=local"

@@ -144,6 +144,14 @@ def _edge_layers(r: Recipe) -> Iterator[Finding]:
         yield Finding("model.first_last_layers_bf16", message, hint)
 
 
+def _noise_levels(r: Recipe) -> Iterator[Finding]:
+    model = r.model
+    if model.timestep_sampling_strategy == "direct_uniform" and model.scheduler_shift != 1:
+        message = f"model.scheduler_shift={model.scheduler_shift} with direct_uniform"
+        hint = "it draws the noise levels unshifted: 1.0, or timestep_sampling_strategy: uniform"
+        yield Finding("model.scheduler_shift", message, hint)
+
+
 RULES = (
     _sizes,
     _rotation,
@@ -153,4 +161,5 @@ RULES = (
     _mx_gates,
     _recompute,
     _edge_layers,
+    _noise_levels,
 )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+UTF8 = "utf-8-sig"
+"""UTF-8 with or without the mark that Windows' programs put in front."""
 _FILE_COLUMNS = ("file_name", "file")
 _TEXT_COLUMNS = ("text", "caption")
 
@@ -59,15 +61,16 @@ def captioned_pictures(folder: Path, captions: Path | None = None) -> list[Capti
 def read_captions(path: Path) -> dict[str, str]:
     """File name -> caption. Raises DataError naming file and line."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding=UTF8, newline="") as file:
             if path.suffix == ".jsonl":
                 return _unique(path, _from_jsonl(path, file))
             if path.suffix in {".csv", ".tsv"}:
                 delimiter = "," if path.suffix == ".csv" else "\t"
-                rows = csv.DictReader(file, delimiter=delimiter)
-                return _unique(path, ((row, line) for line, row in enumerate(rows, start=2)))
+                return _unique(path, _from_table(path, csv.DictReader(file, delimiter=delimiter)))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 ({error})") from error
+    except csv.Error as error:
+        raise DataError(f"{path}: not a table ({error})") from error
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     raise DataError(f"{path}: captions are read from .jsonl, .csv or .tsv")
@@ -84,7 +87,8 @@ def square(path: Path, side: int) -> Tensor:
         with Image.open(path) as opened:
             upright = ImageOps.exif_transpose(opened).convert("RGB")
             fitted = ImageOps.fit(upright, (side, side), Image.Resampling.BICUBIC)
-    except (OSError, SyntaxError, ValueError, UnidentifiedImageError) as error:
+    except (OSError, SyntaxError, ValueError, UnidentifiedImageError,
+            Image.DecompressionBombError) as error:  # fmt: skip
         raise DataError(f"{path}: cannot be read as a picture ({error})") from error
     levels = torch.from_numpy(np.asarray(fitted, dtype=np.float32).copy())
     return levels.permute(2, 0, 1) / 127.5 - 1
@@ -95,8 +99,23 @@ def _beside(names: Mapping[str, Path]) -> dict[str, str]:
     for name, path in names.items():
         text = path.with_suffix(".txt")
         if text.is_file():
-            texts[name] = " ".join(text.read_text(encoding="utf-8").split())
+            try:
+                texts[name] = " ".join(text.read_text(encoding=UTF8).split())
+            except UnicodeDecodeError as error:
+                raise DataError(f"{text}: not UTF-8 ({error})") from error
     return texts
+
+
+def _from_table(path: Path, rows: csv.DictReader[str]) -> Iterator[tuple[dict[str, str], int]]:
+    line = 2
+    for row in rows:
+        if None in row:
+            raise DataError(
+                f"{path}:{line}: more columns than the header's {len(rows.fieldnames or ())}: "
+                f"quote a text that contains {rows.reader.dialect.delimiter!r}"
+            )
+        yield row, line
+        line = rows.line_num + 1
 
 
 def _from_jsonl(path: Path, lines: Iterator[str]) -> Iterator[tuple[dict[str, str], int]]:

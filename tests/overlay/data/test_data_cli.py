@@ -15,12 +15,12 @@ import pytest
 import torch
 from PIL import Image
 
-from mxflux.data import DataSettings, build_loaders, empty_encodings
+from mxflux.data import DataError, DataSettings, build_loaders, empty_encodings
 from mxflux.data.cli import main
 from mxflux.data.encoders.blocks import BlockTransform
 from mxflux.data.encoders.words import HashedWords
 from mxflux.data.parts import encode_part
-from mxflux.data.pictures import square
+from mxflux.data.pictures import captioned_pictures, read_captions, square
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,6 +125,12 @@ def test_captions_from_a_file(pictures: Path, tmp_path: Path) -> None:
         ("c.jsonl", '{"file_name": "p0.png"}\n', "c.jsonl:1: needs file_name and text"),
         ("c.jsonl", "{\n", "c.jsonl:1: not JSON"),
         ("c.tsv", "file_name\ttext\np0.png\ta\np0.png\tb\n", "c.tsv:3: p0.png has a caption"),
+        (
+            "c.csv",
+            "file_name,text\np0.png,a\np1.jpg,a, b\n",
+            "c.csv:3: more columns than the header's 2: quote a text that contains ','",
+        ),
+        ("c.csv", "file_name,text\np0.png," + "x" * 200_000, r"c.csv: not a table \(field larger"),
         ("c.xml", "", r"captions are read from .jsonl, .csv or .tsv"),
     ],
 )
@@ -143,6 +149,28 @@ def test_captions_that_do_not_fit(
     shown = capsys.readouterr().err
     assert re.search(message, shown)
     assert not out.exists()
+
+
+def test_captions_may_begin_with_a_byte_order_mark_and_must_be_utf8(pictures: Path) -> None:
+    names = [p.relative_to(pictures).as_posix() for p in pictures.rglob("*") if p.suffix != ".txt"]
+    names = [name for name in names if "." in name]
+    table = pictures / "captions.csv"
+    table.write_text("\n".join(["file_name,text", *(f"{n},caption" for n in names)]), "utf-8-sig")
+    assert read_captions(table) == dict.fromkeys(names, "caption")
+    (pictures / "p0.txt").write_text("a picture", "utf-8-sig")
+    captions = {found.name: found.caption for found in captioned_pictures(pictures)}
+    assert captions["p0.png"] == "a picture"
+    (pictures / "p0.txt").write_text("gr\u00fcn", "latin-1")
+    with pytest.raises(DataError, match=r"p0.txt: not UTF-8 \("):
+        captioned_pictures(pictures)
+
+
+def test_a_picture_too_large_to_be_one_is_named(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(DataError, match=r"p0.png: cannot be read as a picture \(.*bomb"):
+        square(pictures / "p0.png", 32)
 
 
 def test_a_broken_picture_leaves_nothing_behind(

@@ -16,11 +16,12 @@ class Data(Section):
     path: str | None = None
     """Folder of the Energon data set."""
     num_workers: NotNegative = 2
-    """Loader processes of a rank in training."""
+    """Loader processes of a rank in training; Energon's data only."""
     val_num_workers: NotNegative = 1
-    """Loader processes of a rank in evaluation; 0 and 1 read the same samples, more may not."""
+    """Loader processes of a rank in evaluation; Energon's data only. 0 and 1 read the same samples,
+    more may not."""
     prefetch_factor: Positive = 2
-    """Batches that a worker holds ready."""
+    """Batches that a worker holds ready; Energon's data only."""
     max_samples_per_sequence: Positive | None = 100
     """Samples that Energon reads in a row from one shard; null: the whole shard."""
     shuffle_buffer_size: Positive | None = None

@@ -39,8 +39,8 @@ class Launch(Section):
     master_port: Annotated[int, Field(ge=1024, le=65535)] | None = None
     """Port of the rendezvous on the first node; null: a free one on one node, 29500 on many."""
     max_restarts: NotNegative = 0
-    """How often torchrun starts the ranks again after one died; each goes on from the newest
-    verified checkpoint."""
+    """How often the launcher starts all ranks again after one died; each goes on from the newest
+    verified checkpoint. Not after a failed check, nor after an error before the first step."""
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the ranks (NCCL_*, ...). Those that the launcher derives
     from the recipe (NVTE_*, AITER_*, HIP_*, ...) are refused here."""

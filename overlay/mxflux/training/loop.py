@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .probes import TimedBatches, TrainProfile
@@ -146,9 +146,13 @@ class Loop:
         return None
 
     def _end(self, outcome: Outcome) -> Outcome:
-        if self.recipe.checkpoint.save_final:
+        due = outcome.step > 0 and self.checkpoints.is_due(outcome.step)
+        if self.recipe.checkpoint.save_final or due:
             self._save()
         self.checkpoints.close()
+        if outcome.status == "stopped" and self.checkpoints.saved_step != outcome.step:
+            reason = f"{outcome.reason}; not saved (checkpoint.save_final=false)"
+            outcome = replace(outcome, reason=reason)
         if outcome.status == "stopped":
             self.reporter.event(
                 "stop",

@@ -78,7 +78,8 @@ class Checkpoints:
         self.run_dir = run_dir
         self.recipe_sha256 = recipe_sha256
         self.published = published
-        self._saved_step: int | None = None
+        self.saved_step: int | None = None
+        """The last step of this run that a checkpoint was asked for."""
         self._background = AsyncSaves() if self.settings.async_save else None
         self._helper: SyncManager | None = None
 
@@ -132,7 +133,7 @@ class Checkpoints:
             forward_step.counter.training,
         )
         if path == self.run_dir:
-            self._saved_step = progress.iteration
+            self.saved_step = progress.iteration
         return Position(progress.iteration, progress.consumed_samples)
 
     def is_due(self, step: int) -> bool:
@@ -148,7 +149,7 @@ class Checkpoints:
         loader: Resumable | None,
     ) -> None:
         """Save ``position`` unless it is saved already."""
-        if position.step == self._saved_step:
+        if position.step == self.saved_step:
             return
         start = time.perf_counter()
         if self._helper is None:
@@ -162,7 +163,7 @@ class Checkpoints:
             keep=self.settings.keep,
             saves=self._background,
         )
-        self._saved_step = position.step
+        self.saved_step = position.step
         if self._background is None:
             self.published(position.step, path, time.perf_counter() - start)
 

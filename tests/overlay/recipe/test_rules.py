@@ -46,6 +46,7 @@ ACCEPTED = [
     ("data.val_num_workers=4", *ENERGON, *EVALUATION, "evaluation.micro_batch_size=4"),
     (*EVALUATION, "evaluation.samples=63", "evaluation.remainder=mask"),
     ("model.fused_ln_modulate=auto",),
+    ("checkpoint.save_final=false", "checkpoint.save_interval=3", "schedule.exit_interval=6"),
     ("model.scheduler_shift=3.0", "model.timestep_sampling_strategy=uniform"),
     ("compile.enable=true", *FUSED_CHAINS, "device=h200"),
     ("device=h200", *FUSED_CHAINS),
@@ -288,8 +289,13 @@ REFUSED = [
     ),
     *(
         (
-            (*GPU_MXFP6, "compile.enable=true", "model.fused_qkv_prologue=auto",
-             "model.fused_mlp=auto", f"model.{key}=on"),
+            (
+                *GPU_MXFP6,
+                "compile.enable=true",
+                "model.fused_qkv_prologue=auto",
+                "model.fused_mlp=auto",
+                f"model.{key}=on",
+            ),
             f"compile.enable=true with model.{key}=on: the chain runs in eager only",
         )
         for key in ("fused_qkv_prologue", "fused_mlp", "fused_ln_pack")
@@ -318,6 +324,17 @@ REFUSED = [
         "compile.strategy=stack with model.recompute_granularity=full",
     ),
     # checkpoint, mlperf, probes
+    *(
+        (
+            ("checkpoint.save_final=false", *limit),
+            f"{limit[0]} with checkpoint.save_final=false",
+        )
+        for limit in (
+            ("schedule.exit_interval=6",),
+            ("schedule.exit_interval=6", "checkpoint.save_interval=4"),
+            ("schedule.exit_duration_in_mins=5", "checkpoint.save_interval=4"),
+        )
+    ),
     (
         "checkpoint.no_save_optim=true",
         "checkpoint.no_save_optim=true with checkpoint.auto_resume=true",

@@ -73,6 +73,20 @@ def test_sigterm_finishes_the_step_saves_and_exits_0(
     assert trace(run) == trace(whole)
 
 
+def test_without_a_final_save_a_stop_says_so_and_what_is_due_is_saved(
+    server: Server, tmp_path: Path
+) -> None:
+    off = ("checkpoint.save_final=false", "evaluation.interval=null", "evaluation.samples=null",
+           "evaluation.micro_batch_size=null", "evaluation.global_batch_size=null")  # fmt: skip
+    stopped = make_run(tmp_path / "stopped", *off, "checkpoint.save_interval=null")
+    server.finish(stopped, signal_at_step=2)
+    reason = events(stopped, "stop")[0]["reason"]
+    assert reason == "received SIGTERM; not saved (checkpoint.save_final=false)"
+    assert events(stopped, "checkpoint") == []
+    due = server.finish(make_run(tmp_path / "due", *off, "checkpoint.save_interval=6"))
+    assert [e["step"] for e in events(due, "checkpoint")] == [6, STEPS]
+
+
 def test_killed_ranks_resume_with_the_loss_of_a_whole_run(
     server: Server, whole: Path, tmp_path: Path
 ) -> None:

@@ -35,4 +35,20 @@ def _te_tracker(r: Recipe) -> Iterator[Finding]:
         yield Finding("schedule.te_rng_tracker", message, "it is TransformerEngine's")
 
 
-RULES = (_batches, _te_tracker)
+def _exits(r: Recipe) -> Iterator[Finding]:
+    """A limit that ends a run before its last step must not throw away what it trained."""
+    if r.checkpoint.save_final:
+        return
+    interval, saves = r.schedule.exit_interval, r.checkpoint.save_interval
+    limits = {
+        "exit_interval": interval if saves is None or (interval or 0) % saves else None,
+        "exit_duration_in_mins": r.schedule.exit_duration_in_mins,
+    }
+    for name, value in limits.items():
+        if value is not None:
+            message = f"schedule.{name}={value} with checkpoint.save_final=false"
+            hint = "it would stop without saving; set checkpoint.save_final: true"
+            yield Finding(f"schedule.{name}", message, hint)
+
+
+RULES = (_batches, _te_tracker, _exits)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mxflux.training.batch import LATENT_KEYS
 
-from .cli_parser import DTYPES, parser
+from .cli_parser import BUILTIN, DTYPES, parser
 from .errors import DataError
 
 if TYPE_CHECKING:
@@ -102,6 +102,10 @@ def _encoding(options: argparse.Namespace) -> Encoding:
     if options.encoder == "diffusers":
         if missing := [f"--{name}" for name, folder in folders.items() if folder is None]:
             raise DataError(f"--encoder diffusers needs the folders {', '.join(missing)}")
+        if given := [
+            f"--{n.replace('_', '-')}" for n in BUILTIN if getattr(options, n) is not None
+        ]:
+            raise DataError(f"{', '.join(given)}: --encoder diffusers has these from its models")
         from .encoders.pretrained import AutoencoderCodec, ClipAndT5
 
         codec = AutoencoderCodec(options.vae, options.device)
@@ -110,8 +114,12 @@ def _encoding(options: argparse.Namespace) -> Encoding:
     else:
         if given := [f"--{name}" for name, folder in folders.items() if folder is not None]:
             raise DataError(f"{', '.join(given)} without --encoder diffusers has no effect")
-        codec = BlockCodec(BlockTransform(options.channels, options.colour))
-        text = HashedWords(options.text_length, options.context_dim, options.vec_in_dim)
+        if options.device != "cpu":
+            raise DataError(f"--device {options.device}: --encoder builtin runs on the cpu")
+        asked = {n: v for n in BUILTIN if (v := getattr(options, n)) is not None}
+        sizes: dict[str, Any] = {**BUILTIN, **asked}
+        codec = BlockCodec(BlockTransform(sizes["channels"], sizes["colour"]))
+        text = HashedWords(options.text_length, sizes["context_dim"], sizes["vec_in_dim"])
         encoder = codec.describe()
     return Encoding(
         codec=codec,

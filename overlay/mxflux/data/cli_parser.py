@@ -14,6 +14,8 @@ from mxflux.training.batch import LATENT_KEYS
 from .parts import PART_NAMES, PREENCODED
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+BUILTIN = {"channels": 16, "colour": "rgb", "context_dim": 4096, "vec_in_dim": 768}
+"""What only the built-in encoder can be told, and what it is without: Flux.1 schnell's sizes."""
 Command = Callable[[argparse.Namespace], int]
 
 
@@ -29,10 +31,11 @@ def parser(encode: Command, synth: Command, check: Command) -> argparse.Argument
     add.add_argument("--encoder", choices=("builtin", "diffusers"), default="builtin")
     for name in ("vae", "clip", "t5"):
         add.add_argument(f"--{name}")
-    add.add_argument("--colour", choices=("rgb", "gray"), default="rgb")
+    add.add_argument("--colour", choices=("rgb", "gray"), help="rgb by default")
     add.add_argument("--batch", type=int, default=8)
     add.add_argument("--device", default="cpu")
     _sizes(add)
+    add.set_defaults(**dict.fromkeys(BUILTIN))
     _writing(add)
     add = commands.add_parser("synth", help="a data set of random numbers")
     add.set_defaults(command=synth)
@@ -55,10 +58,10 @@ def parser(encode: Command, synth: Command, check: Command) -> argparse.Argument
 def _sizes(add: argparse.ArgumentParser) -> None:
     """Flux.1 schnell's sizes by default."""
     add.add_argument("--image-size", type=int, default=256)
-    add.add_argument("--channels", type=int, default=16)
+    add.add_argument("--channels", type=int, default=BUILTIN["channels"])
     add.add_argument("--text-length", type=int, default=256)
-    add.add_argument("--context-dim", type=int, default=4096)
-    add.add_argument("--vec-in-dim", type=int, default=768)
+    add.add_argument("--context-dim", type=int, default=BUILTIN["context_dim"])
+    add.add_argument("--vec-in-dim", type=int, default=BUILTIN["vec_in_dim"])
 
 
 def _writing(add: argparse.ArgumentParser) -> None:

@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> None:
     """Load, draw and write what the options say."""
     if options.output.suffix.lower() != ".png":  # before minutes of drawing, not after
         raise DataError(f"{options.output}: pictures are written as .png")
+    if options.columns is not None and options.columns < 1:
+        raise DataError(f"--columns {options.columns} must be positive")
     path = locate(options.checkpoint)
     with one_process(options.device) as device:
         checkpoint = open_checkpoint(path)
@@ -58,26 +60,32 @@ def run(options: argparse.Namespace) -> None:
         model = load_model(checkpoint, DTYPES[dtype], device)
         request = _request(options, context)
         pictures = draw(model, context, request, device)
-    columns = options.columns or (
-        len(request.prompts) if len(request.prompts) > 1 else min(len(pictures), 8)
-    )
-    write_png(grid(pictures, columns), options.output)
+    columns = len(request.prompts) if len(request.prompts) > 1 else min(len(pictures), 8)
+    write_png(grid(pictures, _given(options.columns, columns)), options.output)
     print(
         f"{options.output}: {len(pictures)} picture(s) of {path} ({dtype}, unquantized), "
         f"{request.steps} steps, cfg {request.cfg_scale:g}, seed {request.seed}"
     )
 
 
+def _given(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
 def _context(options: argparse.Namespace, checkpoint: Checkpoint) -> Context:
     encoders = Encoders(options.vae, options.clip, options.t5)
     recipe = options.recipe or find_recipe(checkpoint.path)
     if recipe is not None:
+        if options.text_length is not None:
+            raise DataError(
+                f"--text-length {options.text_length}: data.text_length of {recipe} is used"
+            )
         return context_of_run(recipe, checkpoint.architecture, encoders)
     return context_without_run(
         checkpoint.architecture,
         encoders,
-        text_length=options.text_length or DEFAULT_TEXT,
-        image_size=options.size or DEFAULT_SIZE,
+        text_length=_given(options.text_length, DEFAULT_TEXT),
+        image_size=_given(options.size, DEFAULT_SIZE),
     )
 
 
@@ -97,7 +105,7 @@ def _request(options: argparse.Namespace, context: Context) -> Request:
         cfg_scale=context.cfg_scale if options.cfg is None else options.cfg,
         guidance=options.guidance,
         seed=options.seed,
-        size=options.size or context.image_size,
+        size=_given(options.size, context.image_size),
         shift=options.shift,
         batch=options.batch,
     )

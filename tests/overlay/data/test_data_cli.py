@@ -190,6 +190,7 @@ def test_a_broken_picture_leaves_nothing_behind(
         ("--validation=10", "10 validation picture(s) of 10: there must be some for training"),
         ("--shard-size=0", "shard size 0 must be positive"),
         ("--encoder=diffusers", "--encoder diffusers needs the folders --vae, --clip, --t5"),
+        ("--device=cuda", "--device cuda: --encoder builtin runs on the cpu"),
         ("--vae=somewhere", "--vae without --encoder diffusers has no effect"),
     ],
 )
@@ -199,6 +200,18 @@ def test_options_that_cannot_be(
     arguments = [*SMALL, flag, str(pictures), str(tmp_path / "encoded")]
     assert main(["encode", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_sizes_that_pretrained_encoders_would_ignore(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoder = ["--encoder=diffusers", "--vae=v", "--clip=c", "--t5=t"]
+    sizes = ["--channels=16", "--colour=gray", "--context-dim=8", "--vec-in-dim=5"]
+    assert main(["encode", *encoder, *sizes, str(pictures), str(tmp_path / "out")]) == 2
+    named = "--channels, --colour, --context-dim, --vec-in-dim: --encoder diffusers has these"
+    assert named in capsys.readouterr().err
+    assert main(["encode", *encoder, str(pictures), str(tmp_path / "out")]) == 2
+    assert "has these from its models" not in capsys.readouterr().err
 
 
 # -- synth ------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from mxflux.data.encoders.words import HashedWords
 from mxflux.data.shards import DESCRIPTION, META
 from mxflux.flux.architecture import FLUX_TINY
 from mxflux.flux.patchify import pack_latents
-from mxflux.sampling.cli import main
+from mxflux.sampling.cli import _context, _parser, _request, main
 from mxflux.sampling.context import (
     Context,
     Encoders,
@@ -33,6 +33,7 @@ from mxflux.sampling.pictures import GAP, grid, write_png
 from mxflux.training.cfg_dropout import CLIP_FILE, FOLDER, T5_FILE, EmptyEncodings
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from pathlib import Path
 
     from torch import Tensor
@@ -107,6 +108,7 @@ def test_a_run_on_mean_and_logvar_undoes_scale_and_shift() -> None:
         ({"prompts": ()}, r"nothing to draw: give --prompt TEXT"),
         ({"steps": 0}, r"--steps 0 must be positive"),
         ({"count": 0}, r"--count 0 must be positive"),
+        ({"size": 0}, r"--size 0 must be a positive multiple of 16"),
         ({"size": 40}, r"--size 40 must be a positive multiple of 16"),
         ({"guidance": 3.5}, r"--guidance 3.5: this model has no guidance embedding"),
     ],
@@ -226,8 +228,6 @@ def test_weights_without_a_recipe_need_every_encoder() -> None:
 
 
 def test_guidance_is_refused_for_a_run_that_never_saw_the_empty_prompt() -> None:
-    from mxflux.sampling.cli import _parser, _request
-
     def asked(trained: bool | None, *flags: str) -> float:
         options = _parser().parse_args(["x", "-o", "a.png", "--prompt=a", *flags])
         return _request(options, replace(context(), cfg_trained=trained)).cfg_scale
@@ -247,4 +247,22 @@ def test_a_path_or_a_name_that_cannot_be_is_refused_at_once(
     assert "nowhere does not exist" in capsys.readouterr().err
     assert main([str(tmp_path), "-o", str(tmp_path / "a.gif")]) == 2
     assert "a.gif: pictures are written as .png" in capsys.readouterr().err
+    assert main([str(tmp_path), "-o", str(tmp_path / "a.png"), "--columns=0"]) == 2
+    assert "--columns 0 must be positive" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_options_that_a_recipe_decides_and_zeros_are_not_ignored(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.replace("KIND", "digits"))
+
+    def options(*flags: str) -> Namespace:
+        return _parser().parse_args(["x", "-o", "a.png", "--prompt=a", *flags])
+
+    assert _request(options(), context()).size == 32
+    assert _request(options("--size=0"), context()).size == 0  # which draw refuses
+    checkpoint: Any = SimpleNamespace(path=tmp_path, architecture=FLUX_TINY)
+    given = f"--recipe={recipe}"
+    assert _context(options(given), checkpoint).image_size == 64
+    with pytest.raises(DataError, match=r"--text-length 8: data.text_length of .*yaml"):
+        _context(options(given, "--text-length=8"), checkpoint)

@@ -51,10 +51,18 @@ def encode(
     image_size: ImageSize = 256,
     latents: Latents = "presampled",
     text_length: TextLength = 256,
-    channels: Channels = 16,
-    context_dim: ContextDim = 4096,
-    vec_in_dim: VecInDim = 768,
-    colour: Annotated[str, typer.Option(help="builtin: rgb or gray.")] = "rgb",
+    channels: Annotated[
+        int | None, typer.Option(help="builtin: latent channels.", show_default="16")
+    ] = None,
+    context_dim: Annotated[
+        int | None, typer.Option(help="builtin: width of the embeddings.", show_default="4096")
+    ] = None,
+    vec_in_dim: Annotated[
+        int | None, typer.Option(help="builtin: width of the pooled one.", show_default="768")
+    ] = None,
+    colour: Annotated[
+        str | None, typer.Option(help="builtin: rgb or gray.", show_default="rgb")
+    ] = None,
     shard_size: ShardSize = 1000,
     dtype: Dtype = "bf16",
     batch: Annotated[int, typer.Option(help="Pictures encoded together.")] = 8,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,24 +13,7 @@ from ruamel.yaml import YAML
 from mxflux.recipe import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mxflux.recipe import Loaded
-
-
-@pytest.fixture(autouse=True)
-def _signals_are_heard() -> Iterator[None]:
-    """Start from the defaults: a shell starts a background job with SIGINT ignored, and a
-    supervisor leaves an ignored signal ignored.
-    """
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
-    }
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
 
 CPU = {
     "device": "cpu",

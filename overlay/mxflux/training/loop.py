@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .errors import NonFiniteError
 from .probes import TimedBatches, TrainProfile
 
 if TYPE_CHECKING:
@@ -66,7 +67,11 @@ class Loop:
         self._begun = time.monotonic()
         while outcome is None and self.position.step < last:
             profile.before_step(self.position.step + 1)
-            result = self._step(batches)
+            try:
+                result = self._step(batches)
+            except NonFiniteError:  # on every rank; what is still being written is of before
+                self.checkpoints.close()
+                raise
             profile.after_step(self.position.step)
             outcome = self._between_steps(result)
         profile.close()

@@ -116,8 +116,15 @@ def test_a_linear_that_did_not_run_in_mx_stops_the_run(server: Server, tmp_path:
     assert events(run, "train") == []
 
 
-def test_nan_loss_names_step_and_rank_and_saves_nothing(server: Server, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", "checkpoint.save_interval=1", recipe=SHORT)
+@pytest.mark.parametrize("background", ["false", "true"])
+def test_nan_loss_names_step_and_rank_and_saves_nothing(
+    server: Server, tmp_path: Path, background: str
+) -> None:
+    """What was begun before is published all the same."""
+    run = make_run(
+        tmp_path / "run", "checkpoint.save_interval=1", f"checkpoint.async_save={background}",
+        recipe=SHORT,
+    )  # fmt: skip
     answer = server.run(run, call="training_ranks:nan_on_rank_1")
     assert answer["codes"] == [3, 3]
     for output in answer["outputs"]:

@@ -72,7 +72,7 @@ def test_a_module_runs_with_its_arguments_and_status(
 ) -> None:
     module = python.parents[1] / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
     (module / "a_module.py").write_text(MODULE)
-    (tmp_path / "a_module.py").write_text("raise SystemExit('the copy on PYTHONPATH or in the working directory ran')")
+    (tmp_path / "a_module.py").write_text("raise SystemExit('the copy here ran')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     status = modules.run_module(python, "a_module", ["a", "b c"], environment={"ADDED": "yes"})

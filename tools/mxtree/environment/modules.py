@@ -79,7 +79,8 @@ def run_module(
 ) -> int:
     """Run ``python -m module arguments`` on this terminal and return its exit status.
 
-    Neither PYTHONPATH nor the working directory is searched: what is installed is what runs. ``environment`` is added.
+    Neither PYTHONPATH nor the working directory is searched: what is installed is what runs.
+    ``environment`` is added.
     Raises `FatalError` when mxflux is not installed there.
     """
     installed_tree(python)

@@ -54,7 +54,7 @@ def end_with_parent() -> None:
 
 
 def leave_out_working_directory() -> None:
-    """Drop what ``python -m`` puts first on sys.path, where PYTHONSAFEPATH has not (Python 3.10)."""
+    """Drop what ``python -m`` puts first on sys.path where PYTHONSAFEPATH is unknown: 3.10."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path.pop(0)
 

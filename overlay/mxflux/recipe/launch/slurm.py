@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from mxflux.recipe.launch.plan import LaunchPlan
 
-#: Seconds before the time limit at which the ranks are asked to save and stop; of a short job, half.
+#: Seconds before the time limit at which the ranks are asked to save and stop; or half of it.
 NOTICE_S = 600
 
 

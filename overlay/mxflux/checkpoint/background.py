@@ -42,6 +42,8 @@ class AsyncSaves:
     def __init__(self) -> None:
         self._queue = AsyncCallsQueue()
         self._pending: deque[_Pending] = deque()
+        self._published: list[Path] = []
+        """Complete, and not returned by poll yet."""
         self._hashing = ThreadPoolExecutor(1, thread_name_prefix="checkpoint-hash")
 
     @property
@@ -59,11 +61,12 @@ class AsyncSaves:
         *,
         settle: Callable[[], object] = lambda: None,
     ) -> None:
-        """Begin to write; ``settle`` runs once it is published. Waits for an earlier save.
+        """Begin to write; ``settle`` runs once it is published. Waits for an earlier save, which
+        the next poll returns.
 
         Raises as begin_save does.
         """
-        self.poll(blocking=True)
+        self._publish_complete(blocking=True)
         save = begin_save(root, iteration, state, architecture, training)
         request = save.write_in_background(state)
         entry = _Pending(save, settle)
@@ -72,18 +75,13 @@ class AsyncSaves:
         self._pending.append(entry)
 
     def poll(self, *, blocking: bool = False) -> list[Path]:
-        """Publish what is complete and return it; with ``blocking`` everything.
+        """Publish what is complete; with ``blocking`` everything. Returns what no poll has yet.
 
         Called on every rank. Raises CheckpointError on every rank when a save failed; the latest
         checkpoint is the previous one then, and the failed save is forgotten.
         """
-        if not self._pending:
-            return []
-        self._finalize(blocking)
-        published = []
-        while self._pending and self._is_hashed(self._pending[0], blocking):
-            entry = self._pending.popleft()
-            published.append(self._publish(entry))
+        self._publish_complete(blocking)
+        published, self._published = self._published, []
         return published
 
     def close(self) -> list[Path]:
@@ -92,6 +90,14 @@ class AsyncSaves:
         self._queue.close()
         self._hashing.shutdown()
         return published
+
+    def _publish_complete(self, blocking: bool) -> None:
+        if not self._pending:
+            return
+        self._finalize(blocking)
+        while self._pending and self._is_hashed(self._pending[0], blocking):
+            entry = self._pending.popleft()
+            self._published.append(self._publish(entry))
 
     def _finalize(self, blocking: bool) -> None:
         try:

@@ -61,7 +61,7 @@ def check_checkpoint_keys(recipe: Recipe) -> None:
 class Checkpoints:
     """Saves and resumes one run; every method is called on every rank.
 
-    ``published`` hears of each checkpoint that is complete: step, path, seconds of the call.
+    ``published`` hears of each checkpoint that is complete: step, path, seconds since it was begun.
     """
 
     def __init__(
@@ -81,6 +81,8 @@ class Checkpoints:
         self.saved_step: int | None = None
         """The last step of this run that a checkpoint was asked for."""
         self._background = AsyncSaves() if self.settings.async_save else None
+        self._begun: dict[int, float] = {}
+        """When the save of a step began that no one heard of yet."""
         self._helper: SyncManager | None = None
 
     def source(self) -> tuple[Path, bool] | None:
@@ -166,6 +168,8 @@ class Checkpoints:
         self.saved_step = position.step
         if self._background is None:
             self.published(position.step, path, time.perf_counter() - start)
+        else:
+            self._begun[position.step] = start
 
     def poll(self) -> None:
         """Publish what was written in the background."""
@@ -181,7 +185,8 @@ class Checkpoints:
 
     def _report(self, paths: list[Path]) -> None:
         for path in paths:
-            self.published(int(path.name.removeprefix("iter_")), path, 0.0)
+            step = int(path.name.removeprefix("iter_"))
+            self.published(step, path, time.perf_counter() - self._begun.pop(step))
 
     def _parts(
         self,

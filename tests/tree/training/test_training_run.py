@@ -120,6 +120,9 @@ def test_saving_in_the_background_changes_nothing(
     run = make_run(tmp_path / "run", "checkpoint.async_save=true", "checkpoint.keep=2")
     server.finish(run)
     assert trace(run) == trace(whole)
+    saved = events(run, "checkpoint")
+    assert [event["step"] for event in saved] == [4, 8, 12]
+    assert all(event["seconds"] > 0 for event in saved)
     kept = sorted(path.name for path in (run / "checkpoints").glob("iter_*"))
     assert kept == ["iter_0000008", "iter_0000012"]
     assert verify((run / "latest").resolve()).tensors

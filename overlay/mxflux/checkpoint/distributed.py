@@ -136,6 +136,13 @@ class Save:
         self.scratch.mkdir()
 
     def _publish(self, described: Described) -> None:
+        missed = sorted({file.name for file in self.scratch.iterdir()} - described.keys())
+        if missed:
+            raise OSError(
+                f"{self.final}: not saved: no rank hashed {', '.join(missed)}. The ranks see "
+                "different files there: the folder must be on a file system that all nodes share "
+                f"and that shows a file at once. {_still_there(self.root)}"
+            )
         stored = DistributedTensors(self.scratch).tensors
         tensors = {
             name: TensorRecord(list(info.shape), DTYPE_NAMES[info.dtype], None)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from checkpoint_run import Batches, Run, draws, start
 
+from mxflux.checkpoint.distributed import begin_save
 from mxflux.checkpoint.errors import CheckpointError
+from mxflux.checkpoint.together import gather
 from mxflux.checkpoint.training import AsyncSaves
-from mxflux.checkpoint.training_state import versions
+from mxflux.checkpoint.training_state import rank_objects, training_state, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +35,25 @@ def save_on_two(root: str) -> dict[str, Any]:
     run.save(f"{root}/background", saves=saves)
     out["not yet"] = Path(f"{root}/background/latest").exists()
     out["continued"] = run.train(3)  # while the save goes on: it must not see these steps
+    run.save(f"{root}/background after", saves=saves)  # waits for the first, and publishes it
+    out["waited for"] = Path(f"{root}/background/latest").exists()
     out["published"] = [str(path) for path in saves.close()]
+    out["missed"] = _missed(run, Path(root, "missed"))
     for kind in (*FORMATS, "background"):
         out[kind] = resumed(f"{root}/{kind}", 3)
     return {**out, **_generators(root), **_retention(root)}
+
+
+def _missed(run: Run, root: Path) -> tuple[str, str, bool]:
+    """A file that rank 1 did not see, what publishing says, and whether it is published."""
+    state = {**training_state(run.parts, FORMATS[0]), **rank_objects(run.parts)}
+    save = begin_save(root, 1, state, run.config.architecture)
+    save.write(state)
+    described = save.describe_share()
+    name = sorted(described)[0]
+    if torch.distributed.get_rank() == 1:
+        del described[name]
+    return gather(name)[1], _error(lambda: save.publish(described)), save.final.exists()
 
 
 def resumed(path: str, steps: int, **options: Any) -> dict[str, Any]:

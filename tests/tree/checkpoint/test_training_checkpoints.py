@@ -148,8 +148,17 @@ def test_a_background_save_is_published_when_it_is_complete(
     final = root / "background" / "checkpoints" / "iter_0000003"
     for result in two:
         assert result["not yet"] is False
-        assert result["published"] == [str(final)]
+        assert result["waited for"] is True
+        after = root / "background after" / "checkpoints" / "iter_0000006"
+        assert result["published"] == [str(final), str(after)]
     assert (root / "background" / "latest").resolve() == final
+
+
+def test_a_file_that_no_rank_hashed_is_not_published(two: list[dict[str, Any]]) -> None:
+    for result in two:
+        name, error, published = result["missed"]
+        assert f"not saved: no rank hashed {name}. " in error
+        assert not published
 
 
 def test_old_checkpoints_go(two: list[dict[str, Any]]) -> None:

@@ -25,6 +25,12 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def outlast_signals(parent: int) -> None:
+    """End with ``parent`` alone: a SIGTERM to the whole job is its request to save, with this."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_with_parent(parent)
+
+
 def own_checkpoint_helper() -> SyncManager | None:
     """Start the process through which Megatron's checkpoint writers report, tied to this one.
 
@@ -35,6 +41,6 @@ def own_checkpoint_helper() -> SyncManager | None:
     if writer._results_queue is not None:
         return None
     manager = SyncManager(ctx=multiprocessing.get_context("spawn"))
-    manager.start(end_with_parent, (os.getpid(),))
+    manager.start(outlast_signals, (os.getpid(),))
     writer._results_queue = manager.Queue()
     return manager

@@ -117,6 +117,7 @@ def optimizer_config(recipe: Recipe) -> OptimizerConfig:
         main_grads_dtype=DTYPES[optimizer.main_grads_dtype],
         exp_avg_dtype=DTYPES[optimizer.exp_avg_dtype],
         exp_avg_sq_dtype=DTYPES[optimizer.exp_avg_sq_dtype],
+        fp8_recipe=precision.fp8_recipe if precision.fp8 else None,
     )
 
 

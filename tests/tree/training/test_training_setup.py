@@ -73,6 +73,17 @@ def test_every_group_has_the_timeout_of_the_recipe(tmp_path: Path) -> None:
     assert timeout.total_seconds() == 7 * 60
 
 
+def test_the_optimizer_knows_the_fp8_recipe(tmp_path: Path) -> None:
+    te = ("device=h200", "model.transformer_impl=transformer_engine")
+    fp8 = ("precision.fp8=hybrid", "precision.fp8_recipe=tensorwise")
+    asked = configs.optimizer_config(
+        recipe(tmp_path, *te, *fp8, "precision.params_dtype=bfloat16",
+               "parallel.distributed_backend=nccl")
+    )  # fmt: skip
+    assert asked.fp8_recipe == "tensorwise"
+    assert configs.optimizer_config(recipe(tmp_path)).fp8_recipe is None
+
+
 def test_the_schedule_counts_samples(tmp_path: Path) -> None:
     arguments = configs.schedule_of(
         recipe(

@@ -59,8 +59,9 @@ class TrainProfile:
         self._profiler: Any = None
 
     def before_step(self, step: int) -> None:
-        """Start with the first step that is traced."""
-        if self.on and step == self.probes.profile_step_start:
+        """Start with the first step that is traced; a resumed run may be past some of them."""
+        first, end = self.probes.profile_step_start, self.probes.profile_step_end
+        if self.on and self._profiler is None and first <= step < end:
             self._profiler = torch.profiler.profile()
             self._profiler.start()
 

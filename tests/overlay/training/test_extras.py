@@ -7,10 +7,11 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from mxflux.recipe.loading import load
 from mxflux.training.errors import SetupError, TrainingError
-from mxflux.training.probes import TimedBatches
+from mxflux.training.probes import TimedBatches, TrainProfile
 from mxflux.training.trackers import Trackers
 
 if TYPE_CHECKING:
@@ -67,3 +68,21 @@ def test_data_that_end_are_an_error() -> None:
     next(batches)
     with pytest.raises(TrainingError, match="the training data ended before the last step"):
         next(batches)
+
+
+@pytest.mark.parametrize(("resumed_at", "traced"), [(1, [2, 3]), (3, [3]), (4, [])])
+def test_a_resumed_run_traces_what_is_left(
+    tmp_path: Path, resumed_at: int, traced: list[int]
+) -> None:
+    probes = recipe(
+        tmp_path, "probes.train_profile=true", "probes.profile_step_start=2",
+        "probes.profile_step_end=4",
+    ).probes  # fmt: skip
+    profile = TrainProfile(probes, tmp_path, 0)
+    for step in range(resumed_at, 6):
+        profile.before_step(step)
+        with torch.profiler.record_function(f"step {step}"):
+            pass
+        profile.after_step(step)
+    text = profile.path.read_text("utf-8") if profile.path.exists() else ""
+    assert [step for step in range(1, 6) if f'"step {step}"' in text] == traced

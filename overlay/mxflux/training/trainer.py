@@ -214,6 +214,8 @@ class Trainer:
                 + "\n  ".join(problems)
             )
         path = log_path(self.run_dir, self.attempt) if self.process.is_first else None
+        if path is not None:  # of an attempt that ended before it counted as one
+            path.unlink(missing_ok=True)
         with MLPerfLog(path, target=settings.target_val_loss) as log:
             log.describe(facts)
             yield log

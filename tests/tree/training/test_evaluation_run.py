@@ -89,6 +89,9 @@ def keys(run: Path) -> list[tuple[str, str | None]]:
 
 def test_a_run_that_reaches_the_target_stops_there(server: Server, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "mlperf.target_val_loss=9", recipe=MLPERF)
+    log = run / "mlperf" / "attempt-1" / "result_0.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("of an attempt that ended before its start was noted\n", "utf-8")
     server.finish(run)
     found = keys(run)
     assert found[-1] == ("run_stop", "success")

@@ -102,6 +102,16 @@ def test_a_live_value_that_drifted_is_found(
         examine(given, {}, built, world_size=2).check()
 
 
+@pytest.mark.parametrize("holder", ["config", "optimizer"])
+def test_the_fp8_recipe_is_looked_up_in_both_of_its_places(holder: str) -> None:
+    given = recipe({**TE, "precision.fp8": "hybrid", "precision.fp8_recipe": "tensorwise"})
+    built = holders(given)
+    examine(given, {}, built, world_size=2).check()
+    built[holder].fp8_recipe = "delayed"
+    with pytest.raises(EffectiveError, match=r"precision\.fp8_recipe: .*delayed"):
+        examine(given, {}, built, world_size=2).check()
+
+
 def test_what_megatron_refuses_is_an_error_in_its_words() -> None:
     given = recipe({**TE, "precision.fp4": "e2m1", "precision.fp4_recipe": "mxfp4"})
     with pytest.raises(ArgumentsError, match="validate_args refuses the recipe: --fp4-format"):

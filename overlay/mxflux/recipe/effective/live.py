@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mxflux.recipe.schema.recipe import ARCHITECTURE_KEYS
+from mxflux.recipe.values import resolved_value
 
 from .plain import plain, short_dtype
 
@@ -36,6 +37,11 @@ def _steps(value: Any, recipe: Recipe) -> Any:
     """The scheduler counts samples."""
     steps = value / recipe.schedule.global_batch_size
     return int(steps) if steps == int(steps) else steps
+
+
+def _of_fp8(value: Any, recipe: Recipe) -> Any:
+    """Without FP8 the optimizer has no recipe, and needs none."""
+    return value if recipe.precision.fp8 else recipe.precision.fp8_recipe
 
 
 def _activation(value: Any, _: Recipe) -> Any:
@@ -93,14 +99,29 @@ PLACES: dict[str, Place] = {
 }
 """Dotted key -> place, for every key that a config of Megatron or Flux holds."""
 
+TWINS = {
+    "precision.fp8_recipe": Place("optimizer", "fp8_recipe", _of_fp8),
+}
+"""Second places of keys: what is there is reported where it is not what the recipe says."""
+
 
 def live_values(recipe: Recipe, holders: Mapping[str, Any]) -> dict[str, Any]:
     """Value by dotted key, of every key whose holder is given.
 
     A place that a holder lacks (a stock Megatron-LM) reads as False: what is not there is off.
     """
+    found = _read(PLACES, recipe, holders)
+    for key, value in _read(TWINS, recipe, holders).items():
+        if value != plain(resolved_value(recipe, key)):
+            found[key] = value
+    return found
+
+
+def _read(
+    places: Mapping[str, Place], recipe: Recipe, holders: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         key: place.read(getattr(holders[place.holder], place.attribute, False), recipe)
-        for key, place in PLACES.items()
+        for key, place in places.items()
         if holders.get(place.holder) is not None
     }

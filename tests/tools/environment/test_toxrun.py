@@ -84,6 +84,12 @@ def test_arguments_reach_tox_and_pytest(project: Path) -> None:
     assert toxrun.exit_code(run.status, ran=False) == ExitCode.USAGE
 
 
+def test_environments_at_once(project: Path) -> None:
+    run = toxrun.run_tox(project, ["-p", "2", "-e", "good,bad"], quiet_stdout=True)
+    found = {item.name: item.success for item in results.read(run.results, run.reports)}
+    assert found == {"good": True, "bad": False}
+
+
 def test_other_commands_of_tox_pass_through(
     project: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,7 +102,9 @@ def _with_results(arguments: list[str], results: Path) -> list[str]:
     own = ["-m" if word == "--label" else word for word in arguments[:end]]
     if own and own[0] in _OTHER:
         return [*own, *arguments[end:]]
-    command, rest = (own[0], own[1:]) if own and own[0] in _RUNNING else ("run", own)
+    asks_parallel = any(word.startswith(("-p", "--parallel")) for word in own)
+    default = "run-parallel" if asks_parallel else "run"
+    command, rest = (own[0], own[1:]) if own and own[0] in _RUNNING else (default, own)
     return [command, "--result-json", str(results), *rest, *arguments[end:]]
 
 

@@ -12,6 +12,7 @@ import flux_ranks
 import flux_tiny as tiny
 import torch
 import triton_interpreter  # noqa: F401  (before every kernel: it rounds to nearest)
+from flux_gate_keys import CHAINS
 
 from mxflux.flux.architecture import FLUX_TINY
 from mxflux.flux.config import FluxConfig
@@ -24,10 +25,6 @@ from mxflux.mx.megatron_linear import local_linear_provider
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHAINS = (
-    "fused_qkv_prologue", "fused_mlp", "fused_ln_pack", "fused_gate_residual", "fused_ln_modulate",
-)  # fmt: skip
-KERNELS = ("fused_qk_norm_rope", "fused_ln_modulate", "fused_gate_residual")
 BATCH, TEXT, HEIGHT, WIDTH = 2, 8, 4, 12
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from flux_chains import CHAINS, KERNELS
+from flux_gate_keys import CHAINS, KERNELS
 from support import ranks
 
 ON = dict.fromkeys(CHAINS, "on")

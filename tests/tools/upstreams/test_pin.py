@@ -61,6 +61,17 @@ def test_a_new_release_is_added_and_can_be_fetched(
     assert (found.tag, found.tree) == ("v1.1", upstream.release("1.1").tree)
 
 
+@pytest.mark.parametrize("version", ["1.1rc0.dev132713", "1.1.dev5", "1.1.post1.dev2", "1.1b2"])
+def test_a_development_release_can_be_pinned(
+    mxtree: Command, workshop: Workshop, index: LocalIndex, version: str
+) -> None:
+    index.add("tiny", f"tiny-{version}.tar.gz", NEW)
+    mxtree("fetch", "--pin", f"tiny@{version}")
+    upstream = load_upstreams(workshop.project).get("tiny")
+    found = ensure_imported(workshop.project, upstream, version, Source("index"))
+    assert (found.version, found.tag) == (version, f"v{version}")
+
+
 def test_the_last_upstream_of_the_file_can_be_extended(
     mxtree: Command, workshop: Workshop, newer: LocalIndex
 ) -> None:
@@ -90,6 +101,7 @@ def test_a_file_in_another_style_is_extended_or_left_alone(
     assert load_upstreams(workshop.project).get("tiny").release("1.0").tag == "v1.0"
     _, err = mxtree("fetch", "--pin", "tiny@1.1", code=2)
     assert "written in a way that mxtree cannot extend" in err
+    assert "is not TOML" in err
     assert 'sha256 = "' in err
     assert path.read_text() == inline
 

@@ -29,7 +29,9 @@ def _text(pattern: str) -> StringConstraints:
 
 # Names and versions become folder names and refs, so they are kept plain.
 _Name = Annotated[str, _text(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")]
-_Version = Annotated[str, _text(r"[0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.post)[0-9]+)?")]
+_Version = Annotated[
+    str, _text(r"[0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc)[0-9]+)?(?:\.post[0-9]+)?(?:\.dev[0-9]+)?")
+]
 _Tag = Annotated[str, _text(r"[A-Za-z0-9_]+(?:[.+-][A-Za-z0-9_]+)*")]
 _TagPattern = Annotated[str, _text(r"[A-Za-z0-9_+-]*\{version\}[A-Za-z0-9_+-]*")]
 _File = Annotated[str, _text(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")]

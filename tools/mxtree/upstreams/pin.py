@@ -147,21 +147,24 @@ def _entry(upstream: Upstream, release: Release) -> str:
 def _add(project: Project, upstream: Upstream, release: Release, entry: str) -> None:
     path = project.upstreams_file
     text = "".join(_with_entry(path.read_text(encoding="utf-8"), upstream.name, entry))
-    if not _pins(text, path, upstream.name, release):
+    problem = _problem(text, path, upstream.name, release)
+    if problem is not None:
         raise FatalError(
             f"{path} is written in a way that mxtree cannot extend",
-            details=["add this to it:", *entry.splitlines()],
+            details=[*problem, "add this to it:", *entry.splitlines()],
         )
     new = path.with_name(path.name + ".new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)
 
 
-def _pins(text: str, path: Path, name: str, release: Release) -> bool:
+def _problem(text: str, path: Path, name: str, release: Release) -> list[str] | None:
+    """Return why ``text`` would not pin the release; None when it does."""
     try:
-        return parse_upstreams(text, path).get(name).release(release.version) == release
-    except FatalError:
-        return False
+        found = parse_upstreams(text, path).get(name).releases.get(release.version)
+    except FatalError as error:
+        return [error.message, *error.details]
+    return None if found == release else ["the new entry would not be read as it is"]
 
 
 def _with_entry(text: str, name: str, entry: str) -> Iterator[str]:

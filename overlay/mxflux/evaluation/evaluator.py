@@ -20,7 +20,7 @@ from mxflux.training.timestep_sampling import (
     sigmas_from_field,
 )
 
-from .errors import EvaluationError
+from .errors import EvaluationResultError
 from .filling import batch_rows, weighted_batches
 from .prefetch import ValidationBatches
 from .probes import EvaluationProbe, ProbeSettings
@@ -96,8 +96,8 @@ class Evaluator:
     def run(self, step: int, *, prefetch_next: bool = True) -> EvaluationResult:
         """Evaluate after training step ``step``; give ``prefetch_next`` False for the last one.
 
-        Raises EvaluationError, on all ranks alike, when the samples seen are not the budget's or
-        the loss is not finite; on one rank what its loader raised.
+        Raises EvaluationResultError, on all ranks alike, when the samples seen are not the
+        budget's or the loss is not finite; on one rank what its loader raised.
         """
         start = time.perf_counter()
         device = self.forward_step.device
@@ -149,7 +149,7 @@ class Evaluator:
         sums, counts = totals.tolist()
         count = round(sum(counts))
         if count != self.budget.samples:
-            raise EvaluationError(
+            raise EvaluationResultError(
                 f"evaluation after step {step} counted {count} samples instead of "
                 f"{self.budget.samples} ({self.budget}): the validation data ended early, or its "
                 "shards do not fit the ranks and workers"
@@ -157,7 +157,7 @@ class Evaluator:
         loss = math.fsum(sums) / count
         if not math.isfinite(loss):
             bad = [str(k) for k, value in enumerate(sums) if not math.isfinite(value)]
-            raise EvaluationError(
+            raise EvaluationResultError(
                 f"validation loss after step {step} is {loss} (timesteps {', '.join(bad)} of 8)"
             )
         seen = {k: round(n) for k, n in enumerate(counts) if n}

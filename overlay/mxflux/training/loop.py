@@ -8,10 +8,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mxflux.evaluation.errors import EvaluationResultError
+
 from .errors import NonFiniteError
 from .probes import TimedBatches, TrainProfile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mxflux.evaluation.mlperf_log import MLPerfLog
@@ -67,15 +70,21 @@ class Loop:
         self._begun = time.monotonic()
         while outcome is None and self.position.step < last:
             profile.before_step(self.position.step + 1)
-            try:
+            with self._writing_to_its_end():
                 result = self._step(batches)
-            except NonFiniteError:  # on every rank; what is still being written is of before
-                self.checkpoints.close()
-                raise
-            profile.after_step(self.position.step)
-            outcome = self._between_steps(result)
+                profile.after_step(self.position.step)
+                outcome = self._between_steps(result)
         profile.close()
         return self._end(outcome or Outcome("finished", self.position.step))
+
+    @contextlib.contextmanager
+    def _writing_to_its_end(self) -> Iterator[None]:
+        """What ends the run on every rank alike does not lose what is still being written."""
+        try:
+            yield
+        except (NonFiniteError, EvaluationResultError):
+            self.checkpoints.close()
+            raise
 
     @property
     def _rank(self) -> int:

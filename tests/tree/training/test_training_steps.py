@@ -133,6 +133,22 @@ def test_nan_loss_names_step_and_rank_and_saves_nothing(
     assert sorted(p.name for p in (run / "checkpoints").glob("iter_*")) == ["iter_0000001"]
 
 
+def test_nan_in_validation_loses_no_save_that_is_being_written(
+    server: Server, tmp_path: Path
+) -> None:
+    run = make_run(
+        tmp_path / "run", "checkpoint.save_interval=1", "checkpoint.async_save=true",
+        "evaluation.interval=2", "evaluation.iters=1", recipe=SHORT,
+    )  # fmt: skip
+    answer = server.run(run, call="training_ranks:nan_in_validation")
+    assert answer["codes"] == [3, 3]
+    for output in answer["outputs"]:
+        assert "error: validation loss after step 2 is nan (timesteps 0 of 8)" in output
+        assert "Traceback" not in output
+    assert [event["step"] for event in events(run, "checkpoint")] == [1]
+    assert (run / "latest").resolve().name == "iter_0000001"
+
+
 def test_two_ranks_reshard_to_one_with_the_same_loss(server: Server, tmp_path: Path) -> None:
     """One rank plays both: the same samples and noise, the mean of both losses."""
     whole = server.finish(

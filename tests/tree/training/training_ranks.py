@@ -148,6 +148,22 @@ def nan_on_rank_1(run: Path) -> int:
     return training_main.main(["--run-dir", str(run)])
 
 
+def nan_in_validation(run: Path) -> int:
+    """A run whose validation data hold a NaN on rank 1."""
+    from mxflux.data import indexed
+
+    original = indexed.IndexedLoader.__next__
+
+    def poisoned(self: Any) -> Any:
+        batch = original(self)
+        if self.rank == 1 and self.shuffle_seed is None:
+            batch["latents"][0, 0, 0, 0] = float("nan")
+        return batch
+
+    indexed.IndexedLoader.__next__ = poisoned  # type: ignore[method-assign]
+    return training_main.main(["--run-dir", str(run)])
+
+
 def fake_world_of_8(run: Path) -> int:
     """Rank 0 of 8, the others imagined."""
     return training_main.main(["--run-dir", str(run), "--fake-world", "8"])

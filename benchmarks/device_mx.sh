@@ -48,7 +48,8 @@ import sys, torch, triton
 print(sys.version.split()[0], torch.__version__, triton.__version__, torch.cuda.get_device_name())")"
 asked() { [[ $steps == *" $1 "* ]]; }
 
-pytest=(python3 -m pytest -q -p no:cacheprovider)
+# pytest-benchmark, where it is installed, warns beside xdist, and warnings are errors.
+pytest=(python3 -m pytest -q -p no:cacheprovider -p no:benchmark)
 if asked te || asked packers; then
   step unpack 120 bash -c unpack
 fi

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -54,7 +55,10 @@ else:
     from mxflux.te import zero_patch
 
     if zero_patch.wanted():
-        zero_patch.enable()
+        # It imports TE before pytest has read the filters of pytest_configure.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            zero_patch.enable()
 
 
 def pytest_report_header() -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mxtree.git import git, git_text
 from mxtree.series.listing import read_listing
 
 if TYPE_CHECKING:
@@ -23,6 +24,17 @@ def read(folder: Path, content: bytes) -> tuple[list[str], list[tuple[int, str]]
 def test_names_comments_and_blank_lines(tmp_path: Path) -> None:
     text = b"# why this order\n0002-b.patch\n\n# next\n0001-a.patch\n"
     assert read(tmp_path, text) == (["0002-b.patch", "0001-a.patch"], [])
+
+
+@pytest.mark.parametrize(
+    "subject", ["change x/__init__.py: y" * 3, "a_" * 40, "b." * 40, "日本語", ".x", "__init__"]
+)
+def test_every_name_that_git_format_patch_writes_is_one(tmp_path: Path, subject: str) -> None:
+    git("init", "--quiet", tmp_path)
+    options = ("--quiet", "--allow-empty", "--message", subject)
+    git("commit", *options, cwd=tmp_path)
+    name = git_text("format-patch", "--always", "--root", "HEAD", cwd=tmp_path)
+    assert read(tmp_path, f"{name}\n".encode()) == ([name], [])
 
 
 @pytest.mark.parametrize("text", [b"", b"# nothing yet\n", b"\n\n"])
@@ -55,7 +67,6 @@ def test_a_series_may_be_empty(tmp_path: Path, text: bytes) -> None:
         (b"2-b.patch", "series-name"),
         (b"00002-b.patch", "series-name"),
         (b"0002-b.diff", "series-name"),
-        (b"0002-.patch", "series-name"),
         (b"0002.patch", "series-name"),
         (b"0002-b c.patch", "series-name"),
         (b"0002-caf\xc3\xa9.patch", "series-name"),

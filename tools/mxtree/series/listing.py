@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 SERIES_FILE = "series"
 
-#: NNNN is the stable id of the patch, never its place in the order.
-PATCH_NAME = re.compile(
-    r"(?P<id>[0-9]{4})-(?P<slug>[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9])?)\.patch"
-)
+#: NNNN is the stable id of the patch, never its place in the order. The rest is whatever `git
+#: format-patch` makes of a subject: cut at any character, nothing at all for a subject in kanji.
+PATCH_NAME = re.compile(r"(?P<id>[0-9]{4})-(?P<slug>(?:[A-Za-z0-9._+][A-Za-z0-9._+-]*)?)\.patch")
 
 
 class Entry(NamedTuple):

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 KERNELS = ("ln_pack", "gelu_pack", "gelu_grad_pack", "qkv_grad_pack")
-PLANS: dict[str, LinearPlan] = {"mxfp4": mxfp4(), "mxfp6": mxfp6(), "mxfp8": mxfp8()}
+PLANS: dict[str, LinearPlan] = {
+    "mxfp4": mxfp4(),
+    "mxfp6": mxfp6(),
+    "mxfp8": mxfp8(),
+    "mxfp4-unrotated": mxfp4(weight_2d=False, stochastic_gradients=False, wgrad_hadamard=0),
+    "mxfp6-unrotated": mxfp6(hadamard=0),
+}
+"""The unrotated ones are what a recipe asks for that leaves every option of its format off."""
 
 
 @dataclass(frozen=True)

@@ -184,9 +184,12 @@ def _count(samples: int | None) -> dict[str, Any] | None:
 
 
 def _start_guardian(path: Path) -> subprocess.Popen[bytes]:
-    # A session of its own: torchrun signals the whole process group of a rank.
+    # A session of its own: torchrun signals the whole process group of a rank. Beside the log, where
+    # no module lies that Python 3.10 could take for ours.
+    guardian = [sys.executable, "-m", "mxflux.evaluation.mlperf_guardian"]
     return subprocess.Popen(
-        [sys.executable, "-m", "mxflux.evaluation.mlperf_guardian", str(path), str(os.getpid())],
+        [*guardian, str(path.absolute()), str(os.getpid())],
+        cwd=path.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

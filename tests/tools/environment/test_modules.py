@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from mxtree.environment import modules
+from mxtree.environment import modules, pythons
 from mxtree.environment.install import InstallRequest, install
 from mxtree.environment.packages import Policy
 from mxtree.errors import ExitCode, FatalError
@@ -77,6 +78,31 @@ def test_a_module_runs_with_its_arguments_and_status(
     monkeypatch.chdir(tmp_path)
     status = modules.run_module(python, "a_module", ["a", "b c"], environment={"ADDED": "yes"})
     assert (status, capfd.readouterr().out) == (7, "False yes ['a', 'b c']\n")
+
+
+def test_python_3_10_runs_nothing_of_the_working_directory(
+    tree: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It knows no PYTHONSAFEPATH."""
+    found = pythons.find_some(["3.10"])
+    if not found:
+        pytest.skip("there is no Python 3.10 on this machine")
+    command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update", "--no-pip"]
+    environment = tmp_path / "environment"
+    subprocess.run([*command, "--no-setuptools", "-p", found["3.10"], environment], check=True)
+    python = environment / "bin" / "python"
+    install(InstallRequest(tree, python=python, dependencies=Policy.IGNORE))
+    (environment / "lib" / "python3.10" / "site-packages" / "a_module.py").write_text(MODULE)
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("a_module", "json", "platform", "runpy", "mxflux"):
+        (here / f"{name}.py").write_text("raise SystemExit('the copy here ran')")
+    monkeypatch.chdir(here)
+    status = modules.run_module(python, "a_module", ["a"], environment={"ADDED": "yes"})
+    assert (status, capfd.readouterr().out) == (7, "False yes ['a']\n")
 
 
 def test_no_module_runs_without_a_tree(bare_python: Path) -> None:

@@ -34,7 +34,10 @@ RECORDED = (
     "mlperf-logging",
 )
 
-_PROBE = """
+#: Python 3.10 knows no PYTHONSAFEPATH, and would look for modules in the working directory first.
+_NOT_HERE = "import sys; sys.path[:] = filter(None, sys.path)"
+_RUN = f"{_NOT_HERE}; import runpy; runpy.run_module(sys.argv.pop(1), None, '__main__', True)"
+_PROBE = f"{_NOT_HERE}\n" + """
 import importlib.metadata as metadata, json, platform, sys
 def version(name):
     try:
@@ -84,7 +87,7 @@ def run_module(
     Raises `FatalError` when mxflux is not installed there.
     """
     installed_tree(python)
-    command = [str(python), "-m", module, *arguments]
+    command = [str(python), "-c", _RUN, module, *arguments]
     return subprocess.run(command, env={**_inherited(), **environment}, check=False).returncode
 
 

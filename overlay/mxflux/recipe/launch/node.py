@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TextIO
 
 from mxflux.recipe.launch import ranks
-from mxflux.recipe.launch.rank import end_with_parent
+from mxflux.recipe.launch.rank import WORKING_DIRECTORY, end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,12 +104,17 @@ class Node:
     def run(
         self, argv: Sequence[str], environment: Mapping[str, str], cwd: str | None = None
     ) -> int:
-        """Run ``argv`` (torchrun) in ``cwd`` to its end and return its exit status."""
+        """Run ``argv`` (torchrun) to its end and return its exit status.
+
+        It starts in the folder of its logs, where no module lies that it could take for its own;
+        the ranks go on to ``cwd``, or to where they are told already.
+        """
+        there = {} if cwd is None else {WORKING_DIRECTORY: cwd}
         with (self.logs / self._log_name()).open("ab") as log:
             self._process = process = subprocess.Popen(
                 argv,
-                env=dict(environment),
-                cwd=cwd,
+                env={**environment, **there},
+                cwd=self.logs,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

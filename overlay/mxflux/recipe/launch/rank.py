@@ -5,6 +5,8 @@ Both streams go to the rank's log, also what C++ writes. What Python prints on r
 terminal too, by way of a file; warnings and errors do not, they are in the log.
 
 ``python -m mxflux.recipe.launch.rank LOGS MODULE ARGUMENTS...``; the rank is torchrun's ``RANK``.
+It starts where no code lies and goes to the run's working directory once modules are no longer
+looked for there: Python 3.10 knows no PYTHONSAFEPATH.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from mxflux.recipe.launch.ranks import RankNote
 
 #: What rank 0 prints, in an attempt's logs.
 CONSOLE = "console.log"
+#: Tells a rank from where the relative paths of its recipe are.
+WORKING_DIRECTORY = "MXFLUX_WORKING_DIRECTORY"
+_USAGE = 2
 _INTERRUPTED = 130
 _RUNTIME = 3
 _PR_SET_PDEATHSIG = 1
@@ -40,7 +45,7 @@ def main() -> int:
     note = RankNote(rank, os.getpid(), socket.gethostname(), time.time())
     note.write(logs)
     leave_out_working_directory()
-    status = _run(module, sys.argv[3:])
+    status = go_to_working_directory() or _run(module, sys.argv[3:])
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     note.ended(status).write(logs)
@@ -57,6 +62,16 @@ def leave_out_working_directory() -> None:
     """Drop what ``python -m`` puts first on sys.path where PYTHONSAFEPATH is unknown: 3.10."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path.pop(0)
+
+
+def go_to_working_directory() -> int:
+    """Change to what $MXFLUX_WORKING_DIRECTORY names; return the status to end with, 0: go on."""
+    try:
+        os.chdir(os.environ.pop(WORKING_DIRECTORY, "."))
+    except OSError as error:
+        print(f"error: the working directory of the run: {error}", file=sys.stderr)
+        return _USAGE
+    return 0
 
 
 def _redirect(log: Path) -> None:

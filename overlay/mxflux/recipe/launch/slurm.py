@@ -29,6 +29,8 @@ def script(plan: LaunchPlan) -> str:
     ]
     lines += _environment(plan)
     lines += [
+        "# No code is taken from the folder that this is submitted from (Python 3.10 would).",
+        f"cd {shlex.quote(str(plan.run))}",
         "# One supervisor for all attempts: it starts torchrun (with srun on many nodes), hands",
         "# the signal above to the ranks, and restarts from the newest checkpoint. exec: the",
         "# signal reaches it and not a shell.",

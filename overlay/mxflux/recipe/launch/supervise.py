@@ -137,7 +137,7 @@ def _attempt(
     _say(settings, f"attempt {number}: logs in {logs}")
     node = settings.node(logs, stop, settings.grace, Follower(logs / CONSOLE, settings.console))
     try:
-        status = node.run(argv, environment, record.read(run).get("cwd"))
+        status = node.run(argv, environment, record.read(run).get("cwd") or str(Path.cwd()))
     except OSError as error:
         reason = f"it could not be started or watched: {error}"
         record.end_attempt(run, status="failed", exit_code=RUNTIME, reason=reason)

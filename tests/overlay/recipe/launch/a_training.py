@@ -39,7 +39,7 @@ def start_of(run: Path) -> int:
 
 def meet(run: Path) -> None:
     """Wait for the other rank: what it does must not depend on who starts first."""
-    (run / f"here-{RANK}").touch()
+    (run / f"here-{RANK}").write_text(str(Path.cwd()))
     while not (run / f"here-{1 - RANK}").exists():
         time.sleep(0.01)
 

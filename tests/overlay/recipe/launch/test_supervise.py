@@ -78,8 +78,15 @@ def test_a_run_that_finishes(run: Path) -> None:
 
 
 @pytest.mark.parametrize("safe", ["", "1"])
-def test_the_working_directory_is_not_what_runs(run: Path, tmp_path: Path, safe: str) -> None:
-    (tmp_path / "a_training.py").write_text("raise SystemExit('the copy in the working directory')")
+def test_the_working_directory_is_not_what_runs(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, safe: str
+) -> None:
+    """An empty variable is as good as none: so it is on Python 3.10."""
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("a_training", "torch", "mxflux", "json"):
+        (here / f"{name}.py").write_text("raise SystemExit('the copy in the working directory')")
+    monkeypatch.chdir(here)
     record.write(run, {**record.read(run), "cwd": str(tmp_path)})
     status = supervise.supervise(
         run,
@@ -88,6 +95,15 @@ def test_the_working_directory_is_not_what_runs(run: Path, tmp_path: Path, safe:
         Settings(),
     )
     assert (status, record.read(run)["status"]) == (0, "finished")
+    assert (run / "here-1").read_text() == str(tmp_path), "paths of the recipe are from there"
+
+
+def test_a_working_directory_that_is_gone(run: Path, tmp_path: Path) -> None:
+    record.write(run, {**record.read(run), "cwd": str(tmp_path / "gone")})
+    watched = Watched(run, "good")
+    assert watched.status == 2
+    assert "error: the working directory of the run: " in watched.notes
+    assert "gone" in watched.notes
 
 
 def test_an_attempt_that_cannot_be_started_is_recorded_as_failed(run: Path) -> None:

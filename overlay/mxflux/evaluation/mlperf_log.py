@@ -184,8 +184,8 @@ def _count(samples: int | None) -> dict[str, Any] | None:
 
 
 def _start_guardian(path: Path) -> subprocess.Popen[bytes]:
-    # A session of its own: torchrun signals the whole process group of a rank. Beside the log, where
-    # no module lies that Python 3.10 could take for ours.
+    # A session of its own: torchrun signals the whole process group of a rank. Beside the log: no
+    # module lies there that Python 3.10 could take for ours.
     guardian = [sys.executable, "-m", "mxflux.evaluation.mlperf_guardian"]
     return subprocess.Popen(
         [*guardian, str(path.absolute()), str(os.getpid())],

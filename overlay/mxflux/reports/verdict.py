@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from .envelope import centre, half_width
+from .tolerance import CRITERION, default_limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from .alignment import Aligned
 
 Outcome = Literal["same", "diverged", "not judged"]
-DEFAULT_TOLERANCE = 0.05
-"""Relative difference allowed where there is neither an envelope nor --tolerance."""
 #: A difference has to last for this share of the points (and at least three) to count.
 _LASTING = 0.02
 
@@ -50,16 +49,18 @@ def judge(
     """Compare run ``other`` with the mean of ``baselines``, indices of ``aligned.losses``.
 
     The limit at a point is the A/A envelope when there are several baselines and no tolerance is
-    given, else tolerance x |baseline|. A value that is not finite is beyond every limit.
+    given, else tolerance x |baseline|, and without either the default of `tolerance`. A value that
+    is not finite is beyond every limit.
     """
     rows = [aligned.losses[index] for index in baselines]
     middle = centre(rows)
     if len(rows) > 1 and tolerance is None:
         limits, criterion = half_width(rows), f"A/A envelope of {len(rows)} runs"
+    elif tolerance is None:
+        limits, criterion = default_limits(aligned.x, middle), CRITERION
     else:
-        share = DEFAULT_TOLERANCE if tolerance is None else tolerance
-        limits = [share * abs(value) for value in middle]
-        criterion = f"{share:.3%} of the baseline" + (" (default)" if tolerance is None else "")
+        limits = [tolerance * abs(value) for value in middle]
+        criterion = f"{tolerance:.3%} of the baseline"
     differences = [value - base for value, base in zip(aligned.losses[other], middle, strict=True)]
     outside = [not abs(d) <= limit for d, limit in zip(differences, limits, strict=True)]
     start = _lasting(outside)

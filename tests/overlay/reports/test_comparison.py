@@ -102,7 +102,7 @@ def test_repetitions_alone_are_judged_by_the_tolerance(tmp_path: Path) -> None:
     found = compare(runs)
     assert [other.run.name for other in found.others] == ["a2"]
     assert found.exit_code == 0
-    assert "5.000% of the baseline (default)" in state_of(found)[0]
+    assert "5% of the baseline and a lag of 5% (default)" in state_of(found)[0]
 
 
 # -- verdict --------------------------------------------------------------------------------
@@ -117,6 +117,30 @@ def test_the_first_lasting_difference_is_the_divergence() -> None:
     assert (found.outcome, found.diverged_at, found.outside) == ("diverged", 60.0, 41)
     assert (found.worst, found.worst_at) == (pytest.approx(0.5), 10.0)
     assert found.final == pytest.approx(0.2)
+
+
+def test_by_default_a_run_may_be_a_little_late_where_the_loss_falls() -> None:
+    """Ten times less in 200 points: 1.2 % a point, so 5 % of the curve are 12 %."""
+    base = [10 ** (-n / 200) for n in range(201)]
+    late = [10 ** (-(n - 8) / 200) for n in range(201)]
+    assert judge(aligned(base, late), [0], 1, tolerance=None).outcome == "same"
+    assert judge(aligned(base, late), [0], 1, tolerance=0.05).diverged_at == 0
+    later = [10 ** (-(n - 20) / 200) for n in range(201)]
+    assert judge(aligned(base, later), [0], 1, tolerance=None).diverged_at == 0
+
+
+def test_by_default_a_flat_loss_has_5_percent() -> None:
+    base, near, far = ([value] * 100 for value in (1.0, 1.049, 1.051))
+    assert judge(aligned(base, near), [0], 1, tolerance=None).outcome == "same"
+    assert judge(aligned(base, far), [0], 1, tolerance=None).diverged_at == 0
+
+
+def test_by_default_few_evaluations_allow_no_more() -> None:
+    """The loss that it falls to within a tenth of the way counts, not the next evaluation's."""
+    base, far = [1.0, 0.8, 0.6, 0.4, 0.2], [1.0, 0.8, 0.69, 0.4, 0.2]
+    found = judge(aligned(base, far), [0], 1, tolerance=None)
+    assert found.limits == pytest.approx([0.09, 0.08, 0.07, 0.06, 0.05])
+    assert found.outside == 1
 
 
 def test_a_spike_that_comes_back_is_counted_and_is_no_divergence() -> None:
@@ -196,7 +220,7 @@ def test_a_run_that_ended_early_says_how_much_it_covers(tmp_path: Path) -> None:
     asked = compare([base, short], partial=True)
     assert asked.exit_code == 0
     assert state_of(asked) == (
-        f"the same within 5.000% of the baseline (default), but {said}",
+        f"the same within 5% of the baseline and a lag of 5% (default), but {said}",
         "warn",
     )
     assert compare([short, base]).exit_code == 0

@@ -92,7 +92,7 @@ def compare(
         typer.Option(
             metavar="SHARE",
             help="Relative difference allowed instead of the envelope.",
-            show_default="0.05 without an envelope",
+            show_default="0.05 and a lag of 5 %, without an envelope",
         ),
     ] = None,
     assert_equal: Annotated[

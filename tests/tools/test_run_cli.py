@@ -17,6 +17,7 @@ import string
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -148,7 +149,31 @@ def test_an_option_and_an_override_of_one_key() -> None:
     assert RunRequest(TINY, ("a.b=1",), max_steps=5).all_overrides() == [
         "a.b=1",
         "schedule.exit_interval=5",
+        "checkpoint.save_final=true",
     ]
+    with pytest.raises(FatalError, match=r"checkpoint\.save_final is given twice"):
+        RunRequest(TINY, ("checkpoint.save_final=false",), max_steps=5).all_overrides()
+
+
+@pytest.mark.parametrize("recipe", ["h200/flux_535m_mxfp6", "h200/flux_535m_mlperf"])
+def test_a_dry_run_says_where_max_steps_stops(dry: list[str], recipe: str) -> None:
+    """Also of a recipe that saves nothing at its end: what is stopped is saved."""
+    result = mxtree(recipe, "--max-steps", "20", *dry)
+    assert result.returncode == 0, result.stderr + result.stdout
+    assert "stop       after step 20, which is saved (schedule.exit_interval: 20)" in result.stdout
+    assert "stop  " not in mxtree(recipe, "--max-steps", "999999", *dry).stdout
+
+
+def test_trackers_that_are_not_installed() -> None:
+    on = SimpleNamespace(tensorboard=True, wandb_project="p")
+    off = SimpleNamespace(tensorboard=False, wandb_project=None)
+    machine.check_extras(off, Path("p"), {})
+    machine.check_extras(on, Path("p"), {"tensorboard": "2", "wandb": "0"})
+    with pytest.raises(FatalError, match=r"logging\.wandb_project needs the package wandb") as one:
+        machine.check_extras(on, Path("p"), {"tensorboard": "2"})
+    assert str(one.value.hint).startswith("p -m pip install wandb ")
+    with pytest.raises(FatalError, match=r"logging\.tensorboard needs the package tensorboard; "):
+        machine.check_extras(on, Path("p"), {})
 
 
 def test_gpus() -> None:
@@ -265,6 +290,15 @@ def test_the_recipe_of_a_run_that_is_going_on_stays_as_it_is(
     assert "is running already" in result.stderr
     assert (run / "recipe.yaml").read_bytes() == before
     assert not list(run.glob("recipe.until-*"))
+
+
+def test_a_tracker_is_asked_for_before_anything_is_made(
+    options: list[str | Path], tmp_path: Path
+) -> None:
+    result = mxtree(TINY, "logging.tensorboard=true", *options)
+    assert result.returncode == 2
+    assert "logging.tensorboard needs the package tensorboard, not installed for" in result.stderr
+    assert not (tmp_path / "runs" / "tiny").exists()
 
 
 def test_many_nodes_of_a_recipe_need_slurm(options: list[str | Path], tmp_path: Path) -> None:

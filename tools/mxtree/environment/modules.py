@@ -32,6 +32,8 @@ RECORDED = (
     "numpy",
     "megatron-energon",
     "mlperf-logging",
+    "tensorboard",
+    "wandb",
 )
 
 #: Python 3.10 knows no PYTHONSAFEPATH, and would look for modules in the working directory first.

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine has to offer before ranks start on it: GPUs of the right kind, a free port."""
+"""What this machine has to offer before ranks start on it: GPUs, packages, a free port."""
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mxtree.environment.doctor import gpu, training
 from mxtree.errors import FatalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 #: Architecture that each device of a recipe stands for.
@@ -43,6 +43,25 @@ def check_gpus(device: str, ranks: int, found: Callable[[], list[str]]) -> None:
             f"{ranks} ranks need {ranks} GPUs of {device} ({wanted}), and there are {fitting} "
             f"of {len(architectures)} GPUs ({others})",
             hint=f"--nproc {fitting}" if fitting else "use a recipe for this machine",
+        )
+
+
+def check_extras(logging: Any, python: Path, versions: Mapping[str, str]) -> None:
+    """Raise `FatalError` when the recipe's ``logging`` asks for a tracker that is not installed.
+
+    ``versions`` are those of the environment of ``python``, by distribution.
+    """
+    asked = {
+        "tensorboard": ("logging.tensorboard", logging.tensorboard),
+        "wandb": ("logging.wandb_project", logging.wandb_project is not None),
+    }
+    lacking = [name for name, (_, is_on) in asked.items() if is_on and name not in versions]
+    if lacking:
+        said = "; ".join(f"{asked[name][0]} needs the package {name}" for name in lacking)
+        raise FatalError(
+            f"{said}, not installed for {python}",
+            hint=f"{python} -m pip install {' '.join(lacking)}    (or unset the key: metrics.jsonl "
+            "is always written)",
         )
 
 

@@ -51,6 +51,8 @@ def _lines(plan: Any, code: Code, start: Any, refusal: str | None) -> Iterator[s
     yield f"{'ranks':10} {_ranks(plan)}"
     yield f"{'batch':10} {plan.batch}"
     yield f"{'training':10} {recipe.schedule.train_iters} steps, {plan.batch.train_samples} samples"
+    if stop := _stop(plan, start):
+        yield f"{'stop':10} {stop}"
     if plan.batch.evaluation is not None:
         yield f"{'evaluation':10} {plan.batch.evaluation}, every {recipe.evaluation.interval} steps"
     yield f"{'memory':10} {memory.line(plan)}"
@@ -67,6 +69,21 @@ def _lines(plan: Any, code: Code, start: Any, refusal: str | None) -> Iterator[s
         yield f"nothing was started: {start_line(plan, start)}"
     for problem in (*plan.problems, *([refusal] if refusal else [])):
         yield f"error: {problem}"
+
+
+def _stop(plan: Any, start: Any) -> str | None:
+    """Say at which step schedule.exit_interval ends this attempt, if that is before the last."""
+    recipe = plan.loaded.recipe
+    interval, last = recipe.schedule.exit_interval, recipe.schedule.train_iters
+    if interval is None or plan.fake_world:
+        return None
+    step = ((start.step if start else None) or 0) // interval * interval + interval
+    if step >= last:
+        return None
+    return (
+        f"after step {step}, which is saved (schedule.exit_interval: {interval}); "
+        "the same command goes on from there"
+    )
 
 
 def _ranks(plan: Any) -> str:

@@ -46,12 +46,16 @@ class RunRequest:
                 raise FatalError(message)
 
     def all_overrides(self) -> list[str]:
-        """Return what goes on top of the recipe; an option of its own wins over ``a.b=value``."""
+        """Return what goes on top of the recipe; an option of its own wins over ``a.b=value``.
+
+        What --max-steps stops is saved, also where the recipe itself saves nothing at its end.
+        """
         options = {
             "launch.nproc_per_node": self.nproc,
             "launch.nodes": self.nodes,
             "launch.max_restarts": self.max_restarts,
             "schedule.exit_interval": self.max_steps,
+            "checkpoint.save_final": None if self.max_steps is None else "true",
         }
         named = [f"{key}={value}" for key, value in options.items() if value is not None]
         for override in self.overrides:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mxtree.environment import venv
 from mxtree.errors import ExitCode, FatalError
@@ -118,6 +118,8 @@ def _launch(plan: Any, request: RunRequest, code: Code, facts: dict[str, object]
         raise FatalError(f"launch.nodes={recipe.launch.nodes}: {MANY_NODES}")
     if plan.problems:
         raise FatalError("the run cannot start", details=plan.problems)
+    versions = cast("dict[str, str]", facts["versions"])
+    machine.check_extras(recipe.logging, Path(plan.python), versions)
     if not request.slurm:
         ranks = 1 if plan.fake_world else recipe.launch.nproc_per_node
         machine.check_gpus(recipe.device, ranks, lambda: machine.gpus(Path(plan.python)))

@@ -29,6 +29,7 @@ RECIPE = "recipe.yaml"
 OPERATIONAL = (
     "checkpoint.async_save",
     "checkpoint.keep",
+    "checkpoint.save_final",
     "checkpoint.save_interval",
     "description",
     "launch.master_port",

@@ -39,7 +39,7 @@ RECORDED = (
 #: Python 3.10 knows no PYTHONSAFEPATH, and would look for modules in the working directory first.
 _NOT_HERE = "import sys; sys.path[:] = filter(None, sys.path)"
 _RUN = f"{_NOT_HERE}; import runpy; runpy.run_module(sys.argv.pop(1), None, '__main__', True)"
-_PROBE = f"{_NOT_HERE}\n" + """
+_PROBE = """
 import importlib.metadata as metadata, json, platform, sys
 def version(name):
     try:
@@ -104,7 +104,7 @@ def installed_tree(python: Path) -> str:
 def installed(python: Path) -> Installed:
     """Return what is installed in the environment of ``python``; raises as `installed_tree`."""
     probe = subprocess.run(
-        [str(python), "-c", _PROBE, *RECORDED],
+        [str(python), "-c", _NOT_HERE + _PROBE, *RECORDED],
         env=_inherited(),
         capture_output=True,
         text=True,

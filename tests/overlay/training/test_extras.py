@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -54,6 +55,41 @@ def test_no_tracker_by_default(tmp_path: Path) -> None:
     trackers.write("train", 1, {"loss": 0.5})
     trackers.close()
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
+
+
+TRAIN = {"loss": 0.5, "lr": 1e-3, "grad_norm": None, "step": 1}
+
+
+@pytest.mark.filterwarnings("default")  # their own
+def test_tensorboard_has_the_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    trackers = Trackers(recipe(tmp_path, "logging.tensorboard=true"), tmp_path, enabled=True)
+    trackers.write("train", 1, TRAIN)
+    trackers.write("evaluation", 1, {"loss": 0.25})
+    trackers.close()
+    events: Any = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
+    found = events.EventAccumulator(str(tmp_path / "tensorboard"))
+    found.Reload()
+    assert sorted(found.Tags()["scalars"]) == ["evaluation/loss", "train/loss", "train/lr"]
+    (loss,) = found.Scalars("evaluation/loss")
+    assert (loss.step, loss.value) == (1, 0.25)
+
+
+@pytest.mark.filterwarnings("default")  # their own
+def test_wandb_offline_leaves_files_with_the_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    asked = recipe(tmp_path, "logging.wandb_project=p")
+    trackers = Trackers(asked, tmp_path, enabled=True)
+    trackers.write("train", 1, TRAIN)
+    trackers.close()
+    (written,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    content = written.read_bytes()
+    for part in (b"train/loss", b"train/lr", b"flux_tiny"):
+        assert part in content
+    assert b"grad_norm" not in content
 
 
 def test_time_in_the_loader_adds_up_until_it_is_taken() -> None:

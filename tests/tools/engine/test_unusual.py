@@ -78,6 +78,24 @@ def test_git_and_memory_take_turns(small: SmallRepo) -> None:
     assert [(item.commit, item.tree) for item in applied] == made, said
 
 
+def test_a_file_keeps_its_content_when_it_is_moved_after_git_had_a_turn(small: SmallRepo) -> None:
+    """Each turn of git ends a fast-import stream; the numbers of blobs begin anew in the next."""
+    body = b"".join(b"line %d\n" % number for number in range(20))
+    patches = small.patches(
+        {b"made": body},
+        {b"empty": b"git's\n"},
+        {b"made": None, b"moved": body, NUMBERS: edited((3, b"three\n"))},
+        {b"moved": None, b"again": body},
+    )
+    raw = reencoded(patches[1].raw, b"base64", base64.encodebytes)
+    patches[1] = Patch(patches[1].path, patches[1].id, patches[1].name, raw)
+    applied = small.apply(patches)
+    assert [item.fit for item in applied] == [Fit.EXACT, Fit.GIT, Fit.EXACT, Fit.EXACT]
+    assert small.read(applied, "again") == body
+    made, said = git_am(small.path, small.base, [patch.raw for patch in patches])
+    assert [(item.commit, item.tree) for item in applied] == made, said
+
+
 def test_two_mails_in_one_file_are_refused(small: SmallRepo) -> None:
     first, second = small.patches({b"empty": b"1\n"}, {b"empty": b"2\n"})
     both = Patch(first.path, first.id, first.name, first.raw + second.raw)

@@ -48,13 +48,12 @@ class StoredBlob(Blob):
 
 
 class NewBlob(Blob):
-    """Content that a patch made. ``mark`` is its number in the fast-import stream once written."""
+    """Content that a patch made."""
 
     def __init__(self, lines: list[bytes] | None = None, content: bytes | None = None) -> None:
         if lines is not None:
             self.lines = lines
         self._content = content
-        self.mark: int | None = None
 
     @property
     def content(self) -> bytes:

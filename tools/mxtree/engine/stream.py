@@ -29,7 +29,8 @@ class CommitStream:
     def __init__(self, private: BorrowedObjects, base: str) -> None:
         self._private = private
         self._base = base
-        self._marks = 0
+        # Marks mean something in this stream alone; a blob may outlive it and enter the next one.
+        self._marks: dict[NewBlob, int] = {}
         self._git = private.feed(*_ARGUMENTS)
         self._git.write(b"reset %s\nfrom %s\n\n" % (_REF, base.encode("ascii")))
 
@@ -39,7 +40,7 @@ class CommitStream:
             self._write_new(entry.blob)
         removals = [b"D %s\n" % quote(path) for path in edit.removed]
         puts = [
-            b"M %o %s %s\n" % (entry.mode, _reference(entry.blob), quote(path))
+            b"M %o %s %s\n" % (entry.mode, self._reference(entry.blob), quote(path))
             for path, entry in edit.put.items()
         ]
         self._git.write(b"".join([_head(mail), *removals, *puts, b"\n"]))
@@ -58,19 +59,17 @@ class CommitStream:
         self._git.abandon()
 
     def _write_new(self, blob: Blob) -> None:
-        if isinstance(blob, NewBlob) and blob.mark is None:
-            self._marks += 1
-            blob.mark = self._marks
+        if isinstance(blob, NewBlob) and blob not in self._marks:
+            self._marks[blob] = len(self._marks) + 1
             content = blob.content
-            self._git.write(b"blob\nmark :%d\ndata %d\n" % (blob.mark, len(content)))
+            self._git.write(b"blob\nmark :%d\ndata %d\n" % (self._marks[blob], len(content)))
             self._git.write(content)
             self._git.write(b"\n")
 
-
-def _reference(blob: Blob) -> bytes:
-    if isinstance(blob, NewBlob) and blob.mark is not None:
-        return b":%d" % blob.mark
-    return blob.oid.encode("ascii")
+    def _reference(self, blob: Blob) -> bytes:
+        if isinstance(blob, NewBlob):
+            return b":%d" % self._marks[blob]
+        return blob.oid.encode("ascii")
 
 
 def _head(mail: Mail) -> bytes:

@@ -122,7 +122,10 @@ def _hint(kind: str, key: str, value: Any) -> str | None:
 
 
 def _near_value(key: str, value: Any) -> str | None:
-    allowed = all_keys()[key].allowed
+    known = all_keys()[key]
+    allowed = known.allowed
+    if value in (None, "") and not known.required:
+        return f"leave the key out for {known.default}"
     if isinstance(value, bool) and {"on", "off"} <= set(allowed):
         return f"write {'on' if value else 'off'}"
     if isinstance(value, str):

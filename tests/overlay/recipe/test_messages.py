@@ -112,9 +112,13 @@ def test_one_fault(faults: Faults, small: str, old: str, new: str, fault: str) -
 
 
 @pytest.mark.parametrize("blank", ["", '""', '"  "', "null", "~"])
-def test_a_blank_attention_backend_is_auto(load_text: Load, small: str, blank: str) -> None:
-    text = small.replace("preset: flux_tiny", f"preset: flux_tiny\n  attention_backend: {blank}")
-    assert load_text(text).recipe.model.attention_backend == "auto"
+def test_a_blank_attention_backend_is_no_choice(faults: Faults, small: str, blank: str) -> None:
+    """Megatron takes a blank one for auto; in a recipe someone forgot to choose."""
+    (found,) = faults(
+        small.replace("preset: flux_tiny", f"preset: flux_tiny\n  attention_backend: {blank}")
+    )
+    assert "model.attention_backend: expected one of auto, flash, fused, unfused, lo" in found
+    assert found.endswith("(leave the key out for auto)")
 
 
 def test_blanks_around_an_attention_backend_do_not_count(load_text: Load) -> None:

@@ -13,11 +13,9 @@ Gate = Literal["off", "on", "auto"]
 AttentionBackend = Literal["auto", "flash", "fused", "unfused", "local"]
 
 
-def _blank_is_auto(value: object) -> object:
-    """Absent and blank both mean auto; blanks around a name do not count."""
-    if value is None:
-        return "auto"
-    return (value.strip() or "auto") if isinstance(value, str) else value
+def _without_blanks(value: object) -> object:
+    """Blanks around a name do not count."""
+    return value.strip() if isinstance(value, str) else value
 
 
 class Model(Section):
@@ -71,8 +69,8 @@ class Model(Section):
 
     transformer_impl: Literal["transformer_engine", "local"] = "local"
     """Whose linears, norms and attention the blocks are built from."""
-    attention_backend: Annotated[AttentionBackend, BeforeValidator(_blank_is_auto)] = "auto"
-    """Attention kernel; fused is TransformerEngine's (CK on MI355X). Blank means auto."""
+    attention_backend: Annotated[AttentionBackend, BeforeValidator(_without_blanks)] = "auto"
+    """Attention kernel; fused is TransformerEngine's (CK on MI355X)."""
     position_embedding_type: Literal["rope", "learned_absolute", "none"] = "rope"
     """Megatron's switch beside apply_rope_fusion: it clears the latter unless this is rope."""
     apply_rope_fusion: bool = False

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from mxflux.recipe.launch import progress, ranks, record
+from mxflux.recipe.launch import progress, ranks, record, telling
 from mxflux.recipe.launch.errors import LaunchError
 from mxflux.recipe.launch.node import Follower, Grace, Node, Stop
 from mxflux.recipe.launch.rank import CONSOLE
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 OK, CHECK_FAILED, USAGE, RUNTIME, INTERRUPTED = 0, 1, 2, 3, 130
-#: Lines of a log that are shown: a traceback; of a killed rank, which has none, what came last.
-_TAIL, _TAIL_OF_KILLED = 30, 5
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def _attempt(
         last_step=outcome.done.last_step,
         reason=outcome.reason,
     )
-    _tell(logs, outcome, settings)
+    _tell(run, logs, outcome, settings)
     return outcome
 
 
@@ -181,7 +179,7 @@ def torchrun_output(logs: Path) -> list[str]:
     return [file.read_text("utf-8", "replace") for file in files]
 
 
-def _tell(logs: Path, outcome: Outcome, settings: Settings) -> None:
+def _tell(run: Path, logs: Path, outcome: Outcome, settings: Settings) -> None:
     """Say how an attempt ended; of a failure with the end of the log that shows it."""
     step = outcome.done.last_step
     after = "before its first step" if step is None else f"after step {step}"
@@ -193,17 +191,8 @@ def _tell(logs: Path, outcome: Outcome, settings: Settings) -> None:
         return
     _say(settings, f"error: {outcome.reason}, {after}")
     if settings.notes is not None:
-        print(*_end_of_log(logs, outcome.failure), sep="\n", file=settings.notes, flush=True)
-
-
-def _end_of_log(logs: Path, failure: ranks.Failure | None) -> Iterator[str]:
-    names = [f"rank-{failure.rank}.log"] if failure else ["torchrun.log", "srun.log"]
-    count = _TAIL if failure is None or failure.exit_code > 0 else _TAIL_OF_KILLED
-    for log in (logs / name for name in names):
-        if log.exists():
-            yield f"end of {log}:"
-            for line in log.read_text("utf-8", "replace").splitlines()[-count:]:
-                yield f"  {line}"
+        print(*telling.end_of_log(logs, outcome.failure), sep="\n", file=settings.notes, flush=True)
+        print(f"next: {telling.next_step(run, outcome.exit_code)}", file=settings.notes, flush=True)
 
 
 def _say(settings: Settings, text: str) -> None:

@@ -60,6 +60,9 @@ def main(run: Path, behaviour: str) -> int:
     if behaviour == "check":
         print("a check failed on this rank")
         return 1 if RANK == 1 else 0
+    if behaviour == "worded" and RANK == 1:
+        print("a warning\nrank 1: error: another architecture:\n  hidden_size: 1 != 2")
+        return 2
     if behaviour == "broken":
         raise ValueError("no such layer")
     first = start_of(run)

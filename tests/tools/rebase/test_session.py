@@ -299,6 +299,95 @@ def test_exec_runs_after_each_patch_and_its_failure_stops(lab: Lab) -> None:
     assert lab.session.resume().status == "done"
 
 
+@pytest.fixture
+def stopped_by_exec(lab: Lab) -> Lab:
+    """A rebase whose command failed after the only patch."""
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"z": "z\n"})
+    lab.release("2.0")
+    lab.series({"b": "b\n"})
+    assert lab.start(exec_command="false").status == "exec-failed"
+    return lab
+
+
+def test_what_is_staged_after_a_failed_command_is_not_thrown_away(stopped_by_exec: Lab) -> None:
+    stopped_by_exec.resolve({"b": "better\n"})
+    with pytest.raises(FatalError, match="staged and in no commit") as caught:
+        stopped_by_exec.session.resume()
+    assert "commit --amend" in (caught.value.hint or "")
+    assert stopped_by_exec.file("b") == "better\n"
+    work = stopped_by_exec.session.store.work
+    git("commit", "--quiet", "--amend", "--no-edit", cwd=work)
+    rebase = stopped_by_exec.session.resume()
+    assert (rebase.status, stopped_by_exec.file("b")) == ("done", "better\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo tidy >> b",
+        "echo tidy >> b; git add b",
+        "git -c user.name=a -c user.email=a@b commit -q --amend -m other",
+    ],
+)
+def test_a_command_that_changes_the_patch_stops(
+    lab: Lab, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"z": "z\n"})
+    lab.release("2.0")
+    lab.series({"b": "b\n"})
+    monkeypatch.setenv("MXTREE_PROJECT", str(lab.project.root))
+    with pytest.raises(FatalError, match="failed or changed files") as caught:
+        run(Options(NAME, "2.0", source=f"git:{lab.upstream}", exec_command=command))
+    assert caught.value.details
+    git("reset", "--quiet", "--hard", lab.session.load().tip, cwd=lab.session.store.work)
+    assert lab.session.resume().status == "done"
+
+
+def test_the_command_s_git_is_that_of_the_work_tree(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"z": "z\n"})
+    lab.release("2.0")
+    lab.series({"b": "b\n"})
+    monkeypatch.setenv("GIT_DIR", str(lab.upstream / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(lab.root / "elsewhere"))
+    log = lab.root / "log"
+    lab.start(exec_command=f"git rev-parse --absolute-git-dir > {log}")
+    assert log.read_text().strip() == str(lab.session.store.work / ".git")
+
+
+def test_what_is_staged_beside_the_users_own_commit_is_not_thrown_away(conflicted: Lab) -> None:
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    git("commit", "--quiet", "--no-edit", cwd=conflicted.session.store.work)
+    conflicted.resolve({"b": "also\n"})
+    with pytest.raises(FatalError, match="staged and in no commit"):
+        conflicted.session.resume()
+    assert conflicted.file("b") == "also\n"
+
+
+def test_a_new_message_is_taken_and_one_that_a_patch_would_cut_is_not(conflicted: Lab) -> None:
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    work = conflicted.session.store.work
+    git("commit", "--quiet", "-m", "Say it louder", "-m", "why\n---\nmore", cwd=work)
+    with pytest.raises(FatalError, match="cut or misread the message"):
+        conflicted.session.resume()
+    git("commit", "--quiet", "--amend", "-m", "Say it louder", cwd=work)
+    rebase = conflicted.session.resume()
+    assert rebase.status == "done"
+    assert (
+        rebase.steps[1].evidence
+        == "2 of 2 changed lines left out, 2 new; message or author changed"
+    )
+    series = load_series(finishing.finish(conflicted.session)).patches
+    assert series[1].subject == "Say it louder"
+
+
 @pytest.mark.parametrize(
     ("onto", "options", "message"),
     [

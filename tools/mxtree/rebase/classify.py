@@ -57,9 +57,14 @@ def _by_hand(old: bytes, new: bytes) -> str:
     """Return what a resolution made of the changed lines; why is for the user to say."""
     before, after = _changes(old), _changes(new)
     gone, added = (before - after).total(), (after - before).total()
-    if not gone and not added:
-        return ""
-    return f"{gone} of {before.total()} changed lines left out, {added} new"
+    lines = f"{gone} of {before.total()} changed lines left out, {added} new"
+    is_reworded = _head(old) != _head(new)
+    told = [lines] if gone or added else []
+    return "; ".join([*told, *(["message or author changed"] if is_reworded else [])])
+
+
+def _head(patch: bytes) -> bytes:
+    return patch.partition(b"\ndiff --git ")[0]
 
 
 def _partial(old: bytes, new: bytes) -> str:

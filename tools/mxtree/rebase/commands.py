@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 def run_exec(work: Work, rebase: Rebase, step: Step) -> bool:
     """Run the command of ``--exec`` in the work tree as it is after ``step``; True when it passes.
 
-    It sees MXTREE_UPSTREAM, MXTREE_PATCH (the file name) and MXTREE_VERSION (the new one).
+    It sees MXTREE_UPSTREAM, MXTREE_PATCH (the file name) and MXTREE_VERSION (the new one), and its
+    git works in this tree whatever GIT_DIR and the like say. A command that changes tracked files
+    or commits does not pass: going on would throw that away.
     """
     if rebase.exec_command is None:
         return True
     work.move_to(rebase.tip)
-    env = os.environ | {
+    env = {key: value for key, value in os.environ.items() if key not in _local_variables(work)}
+    env |= {
         "MXTREE_UPSTREAM": rebase.upstream,
         "MXTREE_PATCH": step.name,
         "MXTREE_VERSION": rebase.new.version,
@@ -32,4 +35,15 @@ def run_exec(work: Work, rebase: Rebase, step: Step) -> bool:
         env=env,
         check=False,
     )
-    return result.returncode == 0
+    return result.returncode == 0 and not changed_by_exec(work, rebase)
+
+
+def changed_by_exec(work: Work, rebase: Rebase) -> list[str]:
+    """Return what a command did to commits and tracked files, one line each."""
+    head = [f"HEAD is {work.head[:12]} now"] if work.head != rebase.tip else []
+    dirty = work.git("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
+    return [*head, *dirty.decode("utf-8", "replace").split("\0")[:-1]]
+
+
+def _local_variables(work: Work) -> set[str]:
+    return set(work.text("rev-parse", "--local-env-vars").split())

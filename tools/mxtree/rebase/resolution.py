@@ -7,6 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from mxtree.errors import ExitCode, FatalError
+from mxtree.series import Patch
+from mxtree.series.canonical import format_range
 
 if TYPE_CHECKING:
     from mxtree.rebase.model import Rebase
@@ -30,7 +32,9 @@ def commit_resolution(work: Work, rebase: Rebase) -> str:
         return work.head
     _refuse_strangers(work, rebase.upstream, head, below=rebase.tip)
     _refuse_unready(work, rebase)
+    _refuse_uncommitted(work, rebase)
     _refuse_empty(work, rebase, work.tree_of(head))
+    refuse_lost_message(work, head)
     return head
 
 
@@ -41,7 +45,9 @@ def amended_tip(work: Work, rebase: Rebase) -> str:
         _refuse_strangers(
             work, rebase.upstream, head, below=work.text("rev-parse", f"{rebase.tip}^")
         )
+        refuse_lost_message(work, head)
     _refuse_unready(work, rebase)
+    _refuse_uncommitted(work, rebase)
     return head
 
 
@@ -73,6 +79,30 @@ def _refuse_unready(work: Work, rebase: Rebase) -> None:
     marked = _with_markers(work, rebase)
     if marked:
         _refuse("conflict markers remain", marked, again)
+
+
+def _refuse_uncommitted(work: Work, rebase: Rebase) -> None:
+    """Refuse what is staged on top of HEAD: going on would throw it away."""
+    staged = work.git("diff", "--cached", "--name-only", "-z", "HEAD")
+    paths = staged.decode("utf-8", "replace").split("\0")[:-1]
+    if paths:
+        again = f"then mxtree rebase {rebase.upstream} --continue"
+        amend = f"git -C {work.path} commit --amend --no-edit, {again}"
+        _refuse("changes are staged and in no commit", paths, amend)
+
+
+def refuse_lost_message(work: Work, commit: str) -> None:
+    """Raise `FatalError` when a patch file would cut or misread the message of ``commit``."""
+    raw = format_range(work.path, f"{commit}^", commit)[0]
+    patch = Patch(work.path, "0000", commit[:12], raw)
+    wanted = work.git("log", "-1", "--format=%B", "--encoding=UTF-8", commit)
+    if patch.message.encode().split() != wanted.split():
+        raise FatalError(
+            f"a patch file would cut or misread the message of {commit[:12]}",
+            details=["lines like `---`, `diff -`, `Index:` or a first line `From:` end it early"],
+            hint=f"git -C {work.path} commit --amend, and word it otherwise",
+            code=ExitCode.CONFLICT,
+        )
 
 
 def _refuse(what: str, paths: list[str], hint: str) -> None:

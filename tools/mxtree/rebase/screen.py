@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mxtree.engine import apply_prefix
 from mxtree.errors import ExitCode, FatalError
+from mxtree.rebase.commands import changed_by_exec
 from mxtree.rebase.culprits import culprits
 from mxtree.rebase.hunks import old_spans
 
@@ -45,10 +46,14 @@ def conflict_screen(work: Work, rebase: Rebase, patch: Patch) -> FatalError:
 def exec_screen(work: Work, rebase: Rebase) -> FatalError:
     """Return the error of a ``--exec`` command that failed."""
     step = rebase.steps[rebase.position - 1]
+    changed = changed_by_exec(work, rebase)
+    what = "failed or changed files" if changed else "failed"
+    undo = f"git -C {work.path} reset --hard {rebase.tip[:12]}"
     return FatalError(
-        f"the command of --exec failed after patch {step.name}: {rebase.exec_command}",
-        hint=f"change the patch in {work.path} (git commit --amend) or leave it as it is, then "
-        f"mxtree rebase {rebase.upstream} --continue",
+        f"the command of --exec {what} after patch {step.name}: {rebase.exec_command}",
+        details=changed[:20],
+        hint=f"change the patch in {work.path} (git commit --amend) or leave it as it is"
+        f"{f' ({undo})' if changed else ''}, then mxtree rebase {rebase.upstream} --continue",
         code=ExitCode.CHECK_FAILED,
     )
 

@@ -113,6 +113,33 @@ def test_a_commit_that_upstream_reverted_is_not_merged(lab: Lab) -> None:
     assert outcomes(lab.start()) == [Outcome.UNTOUCHED]
 
 
+def test_a_commit_that_upstream_took_and_changed_later_is_merged_and_named(lab: Lab) -> None:
+    """As in a release branch whose commits upstream has, with later work on top."""
+    paths = {f":(exclude)odd {n}": "x\n" for n in range(3)}
+    lab.commit({"a": text(), **paths})
+    lab.release("1.0")
+    patch = {"a": text((30, "thirty\n")), ":(exclude)odd 1": "y\n"}
+    taken = lab.commit(patch, "Take the patch")
+    lab.commit({"a": text((30, "thirty, better\n")), ":(exclude)odd 1": "z\n"}, "Go on")
+    lab.release("2.0")
+    lab.series(patch)
+    rebase = lab.start()
+    assert outcomes(rebase) == [Outcome.MERGED]
+    assert rebase.steps[0].evidence.startswith(f"same patch-id as commit {taken[:12]}")
+    assert "changed its lines again since" in rebase.steps[0].evidence
+
+
+def test_a_commit_that_upstream_took_and_reverted_still_conflicts(lab: Lab) -> None:
+    lab.commit({"a": text()})
+    lab.release("1.0")
+    lab.commit({"a": text((30, "thirty\n"))}, "Take the patch")
+    lab.commit({"a": text()}, "Revert it")
+    lab.commit({"a": text((30, "in another way\n"))}, "Solve it otherwise")
+    lab.release("2.0")
+    lab.series({"a": text((30, "thirty\n"))})
+    assert lab.start().status == "conflict"
+
+
 def test_a_look_alike_elsewhere_does_not_count_as_merged(lab: Lab) -> None:
     """The reverse applies, at another block: the patch must be kept, not lost."""
     block = "def f():\n    a\n    b\n    c\n    d\n    e\n    f\n\n"

@@ -286,6 +286,51 @@ def test_merged_and_dropped_patches_are_not_in_the_new_series(lab: Lab) -> None:
     assert 'default = "1.0"' in lab.project.upstreams_file.read_text()
 
 
+def test_comments_of_the_list_go_along(conflicted: Lab) -> None:
+    conflicted.session.abort()
+    names = ["0001-Patch-1.patch", "0002-Patch-2.patch", "0003-Patch-3.patch"]
+    text = "# first\n{}\n\n# clash\n{}\n# last,\u2028because\n{}\n# the end\n".format(*names)
+    (conflicted.project.series_dir(NAME, "1.0") / "series").write_text(text)
+    conflicted.start()
+    conflicted.session.skip("not needed")
+    written = (finishing.finish(conflicted.session) / "series").read_text()
+    assert written == text.replace(f"\n# clash\n{names[1]}\n", "")
+
+
+def test_an_untracked_file_in_the_way_is_named_and_kept(lab: Lab) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"a": "zero\n" + ONE, "z": "z\n"})
+    lab.release("2.0")
+    lab.series({"a": ONE + "end\n"}, {"a": ONE + "END\n", "notes": "of the patch\n"})
+    with pytest.raises(FatalError, match="untracked files are in the way") as caught:
+        lab.start(exec_command="test -e notes || echo mine > notes")
+    assert caught.value.details == ("notes",)
+    assert "--continue" in (caught.value.hint or "")
+    path = lab.session.store.work / "notes"
+    assert path.read_text() == "mine\n"
+    path.unlink()
+    assert lab.session.resume().status == "done"
+
+
+def test_attributes_of_upstream_make_no_change_of_their_own(lab: Lab) -> None:
+    """`text` makes git see a file with CRLF as changed as soon as it is written."""
+    attributes = "* text eol=lf\nc merge=union\n"
+    lab.commit({".gitattributes": "", "a": ONE, "c": ONE})
+    (lab.upstream / "crlf").write_bytes(b"one\r\ntwo\r\n")
+    lab.commit({})
+    lab.release("1.0")
+    lab.commit({"a": TWO, "c": TWO})
+    (lab.upstream / ".git/info/attributes").write_text("* -text")
+    lab.commit({".gitattributes": attributes})
+    lab.release("2.0")
+    lab.series({"a": OURS, "c": OURS})
+    assert lab.start().status == "conflict"
+    assert Work(lab.session.store.work).unmerged() == ["a", "c"], "a union is no resolution"
+    lab.resolve({"a": "one\nTWO 2\nthree\n", "c": "one\nTWO 2\nthree\n"})
+    assert lab.session.resume().status == "done"
+
+
 def test_exec_runs_after_each_patch_and_its_failure_stops(lab: Lab) -> None:
     lab.commit({"a": ONE})
     lab.release("1.0")

@@ -67,19 +67,22 @@ def make_plan(
     return Plan(upstream, directory, tuple(patches), states, is_reordered)
 
 
-def listing(plan: Plan, old: bytes) -> bytes:
-    """Return the bytes of the series file; comments above a patch stay above it."""
+def listing(names: Sequence[str], old: bytes) -> bytes:
+    """Return the bytes of the series file with ``names``; comments above a patch stay above it.
+
+    ``old`` are the bytes of the list before. A patch that is gone takes its comments along.
+    """
     above, tail = _comments(old.decode("utf-8"))
     lines: list[str] = []
-    for patch in plan.patches:
-        lines += [*above.get(patch.name, ()), patch.name]
+    for name in names:
+        lines += [*above.get(name, ()), name]
     return "".join(f"{line}\n" for line in [*lines, *tail]).encode()
 
 
 def _comments(text: str) -> tuple[dict[str, list[str]], list[str]]:
     above: dict[str, list[str]] = {}
     pending: list[str] = []
-    for line in text.splitlines():
+    for line in text.removesuffix("\n").split("\n") if text else ():
         if line and not line.startswith("#"):
             above[line], pending = pending, []
         else:
@@ -99,7 +102,7 @@ def write(plan: Plan) -> None:
             _replace(patch.path, patch.raw)
     series = plan.directory / SERIES_FILE
     old = series.read_bytes() if series.exists() else b""
-    new = listing(plan, old)
+    new = listing([patch.name for patch in plan.patches], old)
     if new != old:
         _replace(series, new)
     for name in plan.changed("removed"):

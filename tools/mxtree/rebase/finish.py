@@ -9,6 +9,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from mxtree import locks
+from mxtree.edit.plan import listing
 from mxtree.engine import apply_series
 from mxtree.errors import ExitCode, FatalError
 from mxtree.rebase.classify import new_patches
@@ -46,7 +47,8 @@ def finish(session: Session) -> Path:
         rebase.check_complete(len(patches))
         _prove(store.work, rebase, patches)
         target = project.series_dir(rebase.upstream, rebase.new.version)
-        stage = _stage_series(target, patches)
+        before = project.series_dir(rebase.upstream, rebase.old.version) / SERIES_FILE
+        stage = _stage_series(target, patches, listing(list(patches), before.read_bytes()))
         pins = project.upstreams_file.read_text(encoding="utf-8")
         moved = pins if rebase.keep_pin else _moved_pin(pins, project.upstreams_file, rebase)
         record = {
@@ -110,13 +112,13 @@ def _prove(work: Path, rebase: Rebase, patches: Mapping[str, bytes]) -> None:
         )
 
 
-def _stage_series(target: Path, patches: Mapping[str, bytes]) -> Path:
+def _stage_series(target: Path, patches: Mapping[str, bytes], series: bytes) -> Path:
     stage = target.with_name(f".{target.name}.new")
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir(parents=True)
     for name, raw in patches.items():
         (stage / name).write_bytes(raw)
-    (stage / SERIES_FILE).write_text("".join(f"{name}\n" for name in patches), encoding="utf-8")
+    (stage / SERIES_FILE).write_bytes(series)
     return stage
 
 

@@ -3,9 +3,9 @@
 
 Three proofs, in this order: an upstream commit with the same stable patch-id; the reverse of the
 patch applies to the new base; nothing is left after the 3-way merge (the caller sees that one).
-A proof counts only when the content is really there: a commit that upstream reverted later has the
-same patch-id, and a reverse that applies to a look-alike elsewhere proves nothing when a merge of
-the patch still changes something.
+A patch-id alone is no proof: a commit that upstream reverted later has the same one. A reverse that
+applies to a look-alike elsewhere proves nothing when a merge of the patch still changes something.
+Only where the patch conflicts, a commit that took it and was not reverted is enough.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from mxtree.rebase.model import Rebase
     from mxtree.rebase.work import Work
+
+# -R exchanges the prefixes, too, and they count in a patch-id.
+_REVERTED = ("-R", "--src-prefix=b/", "--dst-prefix=a/")
 
 
 class Upstreamed:
@@ -52,19 +55,29 @@ class Upstreamed:
         work, new = self._work, self._rebase.new.commit
         without = work.without(patch, new)
         if without is None:
-            return ""
+            return self._taken_and_changed(index)
         work.move_to(without)
         picked = work.pick([self._rebase.steps[index].old_commit])
         leads_back = picked.returncode == 0 and work.tree_of("HEAD") == work.tree_of(new)
         work.move_to(self._rebase.tip)
         if not leads_back:
-            return ""
+            return self._taken_and_changed(index)
         twin = self._commits.get(self._patch_id(index))
         return (
             f"same patch-id as {twin}"
             if twin
             else f"in {self._first_holder(patch)}: its reverse applies"
         )
+
+    def _taken_and_changed(self, index: int) -> str:
+        """Return which commit took a patch whose lines upstream changed again later, else "".
+
+        As `git rebase` has it, but not when upstream also reverted that commit.
+        """
+        twin = self._commits.get(self._patch_id(index))
+        if not twin or self._patch_id(index, *_REVERTED) in self._commits:
+            return ""
+        return f"same patch-id as {twin}; upstream changed its lines again since"
 
     def _first_holder(self, patch: bytes) -> str:
         """Return the first commit or release that has the content, by bisection."""
@@ -101,27 +114,29 @@ class Upstreamed:
         """Upstream's commits by stable patch-id, as far as they touch a path of the series."""
         if not self._range:
             return {}
-        paths = sorted(frozenset().union(*self._touched))
+        # On standard input: a long series has more paths than a command line holds.
+        paths = sorted(p for p in frozenset().union(*self._touched) if b"\n" not in p)
         span = f"{self._rebase.old.commit}..{self._rebase.new.commit}"
         listing = self._work.git(
-            *("log", "--format=%H", "--no-merges", "--full-diff", span, "--"),
-            *(path.decode("utf-8", "surrogateescape") for path in paths),
+            *("--literal-pathspecs", "log", "--format=%H", "--no-merges", "--full-diff", "--stdin"),
+            stdin=b"\n".join([span.encode(), b"--", *paths, b""]),
         )
         return {
             patch_id: self._describe(commit)
             for patch_id, commit in self._ids(listing.decode().split()).items()
         }
 
-    def _patch_id(self, index: int) -> str:
+    def _patch_id(self, index: int, *options: str) -> str:
         commit = self._rebase.steps[index].old_commit
-        return next(iter(self._ids([commit])), "none")
+        return next(iter(self._ids([commit], *options)), "none")
 
-    def _ids(self, commits: Sequence[str]) -> dict[str, str]:
-        """Return commit by stable patch-id."""
+    def _ids(self, commits: Sequence[str], *options: str) -> dict[str, str]:
+        """Return commit by stable patch-id; with `_REVERTED` by that of its revert."""
         if not commits:
             return {}
         diffs = self._work.git(
             *("diff-tree", "--stdin", "--patch", "--full-index", "--binary", "--no-color"),
+            *options,
             stdin="".join(f"{commit}\n" for commit in commits).encode(),
         )
         rows = self._work.git("patch-id", "--stable", stdin=diffs).decode().split()

@@ -18,6 +18,7 @@ from mxtree.rebase.upstreamed import Upstreamed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mxtree.git import GitResult
     from mxtree.rebase.model import Rebase, Step
     from mxtree.rebase.work import Work
     from mxtree.series import Patch
@@ -119,12 +120,27 @@ class Walk:
             before = tree
         if result.returncode == 0:
             return rebase
-        if not work.unmerged() and not work.git("status", "--porcelain"):
-            raise FatalError(
-                f"git could not pick patch {rebase.current.name}",
-                details=result.stderr.decode("utf-8", "replace").splitlines()[:10],
-            )
+        if not work.unmerged():
+            self._refuse_unmerged_failure(rebase, result)
         return self._stopped(rebase, start + len(made), upstreamed)
+
+    def _refuse_unmerged_failure(self, rebase: Rebase, result: GitResult) -> None:
+        """Tell a pick that git could not even try from one that conflicts."""
+        status = self._work.git("status", "--porcelain", "-z", "--untracked-files=all")
+        rows = status.decode("utf-8", "replace").split("\0")[:-1]
+        if any(not row.startswith("?? ") for row in rows):
+            return
+        said = result.stderr.decode("utf-8", "replace").splitlines()
+        in_the_way = [row[3:] for row in rows if f"\t{row[3:]}" in said]
+        if in_the_way:
+            raise FatalError(
+                f"untracked files are in the way of patch {rebase.current.name}",
+                details=in_the_way,
+                hint=f"move them out of {self._work.path}, then "
+                f"mxtree rebase {rebase.upstream} --continue",
+                code=ExitCode.CHECK_FAILED,
+            )
+        raise FatalError(f"git could not pick patch {rebase.current.name}", details=said[:10])
 
     def _picked(
         self, rebase: Rebase, index: int, commit: str, upstreamed: Upstreamed, *, empty: bool

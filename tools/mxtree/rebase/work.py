@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mxtree.git import git, git_text, run_git
+from mxtree.series.borrow import NEUTRAL_ATTRIBUTES
 from mxtree.tree import repository
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class Work:
             repository.add_objects(path, other)
         for key, value in (_FAST | _SHOWN).items():
             git("config", key, value, cwd=path)
+        info = path / ".git" / "info"
+        info.mkdir(exist_ok=True)
+        # Upstream's own must not convert a line end, or settle a conflict by a union of both sides.
+        (info / "attributes").write_text(f"{NEUTRAL_ATTRIBUTES} !merge\n", encoding="ascii")
         work = cls(path)
         git("update-ref", "--no-deref", "HEAD", commit, cwd=path)
         git("read-tree", "--reset", "-u", commit, cwd=path)

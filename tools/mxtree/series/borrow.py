@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # `info/attributes` outranks every .gitattributes. Upstream's own must not convert a line end
 # between blob and work tree, hide a text file from diff, or choose how a hunk header is worded.
-_NEUTRAL_ATTRIBUTES = "* -text !eol !filter !ident !working-tree-encoding !diff\n"
+NEUTRAL_ATTRIBUTES = "* -text !eol !filter !ident !working-tree-encoding !diff"
 
 
 class BorrowedObjects:
@@ -48,7 +48,7 @@ class BorrowedObjects:
         self.git("init", "--quiet", "--template=")
         folder = self.folder / "git"
         (folder / "info").mkdir(exist_ok=True)
-        (folder / "info" / "attributes").write_text(_NEUTRAL_ATTRIBUTES, encoding="ascii")
+        (folder / "info" / "attributes").write_text(f"{NEUTRAL_ATTRIBUTES}\n", encoding="ascii")
         if shallow.is_file():
             shutil.copyfile(shallow, folder / "shallow")
 

@@ -10,7 +10,8 @@ import pytest
 from mxtree.git import git, git_text
 from mxtree.rebase.forecast import forecast
 from mxtree.rebase.model import Outcome
-from mxtree.rebase.verbs import Options, request
+from mxtree.rebase.story import GRAPH_LIMIT
+from mxtree.rebase.verbs import Options, request, run
 from mxtree.upstreams import load_upstreams
 
 if TYPE_CHECKING:
@@ -229,6 +230,27 @@ def test_a_forecast_tells_conflicts_that_follow_from_others(lab: Lab) -> None:
     assert [step.outcome for step in steps] == [Outcome.CONFLICT] * 3
     assert [step.evidence for step in steps] == [
         "in a",
-        "in a; builds on 0001-Patch-1.patch, left out here: may apply once resolved",
+        "in a; follows from 0001-Patch-1.patch: may apply once resolved",
         "in a",
     ]
+    assert [step.follows for step in steps] == [(), ("0001-Patch-1.patch",), ()]
+
+
+def test_a_forecast_of_a_long_series_tells_them_too_and_says_what_is_next(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.commit({"a": text()})
+    lab.release("1.0")
+    lab.commit({"a": text((10, "upstream\n"))})
+    lab.release("2.0")
+    first, second = text((10, "first\n")), text((10, "first, then second\n"))
+    lab.series({"a": first}, {"a": second}, *({f"n{n}": "x\n"} for n in range(GRAPH_LIMIT)))
+    monkeypatch.setenv("MXTREE_PROJECT", str(lab.project.root))
+    given = f"git:{lab.upstream}"
+    assert run(Options("thing", "2.0", source=given, dry_run=True)) == 0
+    *_, summary, after = capsys.readouterr().out.splitlines()
+    assert summary.endswith("2 conflict (1 of them may follow from the others)")
+    assert after.endswith(f"mxtree rebase thing --onto 2.0 --source {given} (do it)")
+    lab.project.series_dir("thing", "2.0").mkdir()
+    assert run(Options("thing", "2.0", source=given, dry_run=True)) == 0
+    assert "patches/thing/2.0 holds a series for 2.0 already" in capsys.readouterr().out

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 from mxtree.rebase.classify import classify, new_patches
 from mxtree.rebase.model import Outcome
 from mxtree.rebase.session import canonical_series, prepare
-from mxtree.rebase.story import Story, tell
+from mxtree.rebase.story import GRAPH_LIMIT, dependencies, tell
 from mxtree.rebase.walk import Walk
 from mxtree.rebase.work import Work
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mxtree.project import Project
     from mxtree.rebase.model import Rebase
     from mxtree.rebase.session import Request
+    from mxtree.rebase.story import Story
+    from mxtree.series import Patch
 
 
 def forecast(project: Project, request: Request) -> Story:
@@ -32,7 +36,8 @@ def forecast(project: Project, request: Request) -> Story:
         old = canonical_series(work, rebase)
         rebase = Walk(Work(work), old, lambda _: None, forecast=True).run(rebase)
         rebase = classify(rebase, old, new_patches(Work(work), rebase))
-        return _with_consequences(tell(Work(work), rebase, old))
+        rebase = _with_consequences(Work(work), rebase, old)
+        return tell(Work(work), rebase, old)
 
 
 def applies(rebase: Rebase) -> bool:
@@ -40,13 +45,14 @@ def applies(rebase: Rebase) -> bool:
     return all(step.outcome is not Outcome.CONFLICT for step in rebase.steps)
 
 
-def _with_consequences(story: Story) -> Story:
+def _with_consequences(work: Work, rebase: Rebase, old: Sequence[Patch]) -> Rebase:
     """Tell the conflicts that may be gone once an earlier one is resolved from the others."""
-    rebase = story.rebase
-    left_out = {step.name for step in rebase.steps if step.outcome is Outcome.CONFLICT}
+    conflicts = [step.name for step in rebase.steps if step.outcome is Outcome.CONFLICT]
+    builds_on = dependencies(work, rebase, old, of=frozenset(conflicts[:GRAPH_LIMIT]))
     for index, step in enumerate(rebase.steps):
-        causes = [on for name, on in story.dependencies if name == step.name and on in left_out]
-        if step.outcome is Outcome.CONFLICT and causes:
-            reason = f"builds on {', '.join(causes)}, left out here: may apply once resolved"
-            rebase = rebase.with_step(index, evidence=f"{step.evidence}; {reason}")
-    return story.model_copy(update={"rebase": rebase})
+        causes = tuple(on for name, on in builds_on if name == step.name and on in conflicts)
+        if causes:
+            reason = f"follows from {', '.join(sorted(causes))}: may apply once resolved"
+            evidence = f"{step.evidence}; {reason}"
+            rebase = rebase.with_step(index, evidence=evidence, follows=causes)
+    return rebase

@@ -50,7 +50,10 @@ class End(_Model):
 
 
 class Step(_Model):
-    """One patch. ``outcome`` is None while it waits; ``evidence`` says why it is what it is."""
+    """One patch. ``outcome`` is None while it waits; ``evidence`` says why it is what it is.
+
+    ``follows`` are the patches left out of a forecast that a conflicting one builds on.
+    """
 
     name: str
     title: str
@@ -58,6 +61,7 @@ class Step(_Model):
     outcome: Outcome | None = None
     new_commit: str | None = None
     evidence: str = ""
+    follows: tuple[str, ...] = ()
 
 
 class Rebase(_Model):
@@ -100,6 +104,10 @@ class Rebase(_Model):
     def counts(self) -> Counter[str]:
         """Return how many patches ended in each class, waiting ones under "waiting"."""
         return Counter(step.outcome or "waiting" for step in self.steps)
+
+    def following(self) -> int:
+        """Return how many conflicts may be gone once an earlier one is resolved."""
+        return sum(bool(step.follows) for step in self.steps)
 
     def check_complete(self, patches_in_new_series: int) -> None:
         """Raise `FatalError` unless every patch of the old series is accounted for."""

@@ -40,8 +40,10 @@ def print_rebase(rebase: Rebase, *, as_json: bool) -> None:
     print(f"next: mxtree report rebase (review it), mxtree rebase {rebase.upstream} --finish")
 
 
-def print_forecasts(old: str, stories: Sequence[Story], *, as_json: bool) -> None:
-    """Print the forecast of one release in full, of several as a line each."""
+def print_forecasts(
+    old: str, stories: Sequence[Story], *, as_json: bool, next_steps: str = ""
+) -> None:
+    """Print the forecast of one release in full with ``next_steps``, of several as a line each."""
     rebases = [story.rebase for story in stories]
     if as_json:
         print(json.dumps([json.loads(rebase.model_dump_json()) for rebase in rebases]))
@@ -52,6 +54,8 @@ def print_forecasts(old: str, stories: Sequence[Story], *, as_json: bool) -> Non
         print(f"{rebase.upstream} {old} -> {rebase.new.version}: {summary(rebase)}")
     if not rebases:
         print(f"no pinned release is newer than {old}")
+    if len(rebases) == 1:
+        print(f"next: {next_steps}")
 
 
 def print_last_good(upstream: str, old: str, stories: Sequence[Story]) -> None:
@@ -65,6 +69,8 @@ def summary(rebase: Rebase) -> str:
     """Return the counts of the classes in one line; they add up to the series."""
     counts = rebase.counts()
     parts = [f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome]]
+    if rebase.following():
+        parts[-1] += f" ({rebase.following()} of them may follow from the others)"
     noun = "patch" if len(rebase.steps) == 1 else "patches"
     return f"{len(rebase.steps)} {noun}: {', '.join(parts) or 'nothing to do'}"
 

@@ -53,7 +53,7 @@ def tell(work: Work, rebase: Rebase, old: Sequence[Patch]) -> Story:
     return Story(
         rebase=rebase,
         range_diff=_range_diff(work, rebase),
-        dependencies=tuple(_dependencies(work, rebase, old)),
+        dependencies=tuple(_graph(work, rebase, old)),
     )
 
 
@@ -92,12 +92,20 @@ def _range_diff(work: Work, rebase: Rebase) -> str:
     )
 
 
-def _dependencies(work: Work, rebase: Rebase, old: Sequence[Patch]) -> list[tuple[str, str]]:
+def _graph(work: Work, rebase: Rebase, old: Sequence[Patch]) -> list[tuple[str, str]]:
     if len(rebase.steps) > GRAPH_LIMIT:
         return []
+    return dependencies(work, rebase, old, of=frozenset(step.name for step in rebase.steps))
+
+
+def dependencies(
+    work: Work, rebase: Rebase, old: Sequence[Patch], *, of: frozenset[str]
+) -> list[tuple[str, str]]:
+    """Return (patch, patch whose lines it changes) for the patches called ``of``."""
     names = {step.old_commit: step.name for step in rebase.steps}
     edges: dict[tuple[str, str], None] = {}
-    for step, patch in zip(rebase.steps, old, strict=True):
+    pairs = zip(rebase.steps, old, strict=True)
+    for step, patch in ((step, patch) for step, patch in pairs if step.name in of):
         for path, span in old_spans(patch, context=1):
             lines = f"{span.first},{span.last}"
             before = f"{rebase.old.commit}..{step.old_commit}^"

@@ -21,7 +21,7 @@ from mxtree.rebase.work import Work
 from mxtree.upstreams import Source, ensure_imported, load_upstreams
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mxtree.project import Project
     from mxtree.rebase.model import Rebase
@@ -144,10 +144,31 @@ def _forecast(project: Project, upstream: Upstream, options: Options) -> int:
     else:
         forecasts.append(forecast(project, request(project, upstream, options)))
     save(project, Report(kind="forecast", upstream=upstream.name, stories=tuple(forecasts)))
-    print_forecasts(old.version, forecasts, as_json=options.as_json)
+    print_forecasts(
+        old.version,
+        forecasts,
+        as_json=options.as_json,
+        next_steps=_next_steps(project, upstream, options, forecasts),
+    )
     if options.find_last_good and not options.as_json:
         print_last_good(upstream.name, old.version, forecasts)
     return ExitCode.OK
+
+
+def _next_steps(
+    project: Project, upstream: Upstream, options: Options, forecasts: Sequence[Story]
+) -> str:
+    """Return what may follow a forecast of one release."""
+    review = f"mxtree report rebase --upstream {upstream.name} (review it)"
+    version = forecasts[0].rebase.new.version if forecasts else ""
+    made = project.series_dir(upstream.name, version)
+    if made.is_dir():
+        return f"{review}; {made.relative_to(project.root)} holds a series for {version} already"
+    given = [("--from", options.from_version), ("--onto", options.onto or version)]
+    words = [f"{name} {value}" for name, value in given if value]
+    words += [f"--source {options.source}"] if options.source != "index" else []
+    words += ["--backport"] if options.backport else []
+    return f"{review}, mxtree rebase {upstream.name} {' '.join(words)} (do it)"
 
 
 def _tell(session: Session, rebase: Rebase, options: Options) -> int:
@@ -155,6 +176,8 @@ def _tell(session: Session, rebase: Rebase, options: Options) -> int:
     old = canonical_series(work.path, rebase)
     story = tell(work, rebase, old)
     save(session.project, Report(kind="rebase", upstream=rebase.upstream, stories=(story,)))
+    if options.as_json and rebase.status != "done":
+        print(rebase.model_dump_json())
     if rebase.status == "conflict":
         patch = old[rebase.position]
         directory = session.project.series_dir(rebase.upstream, rebase.old.version)

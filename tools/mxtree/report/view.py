@@ -55,6 +55,8 @@ class StoryView:
     graph: Graph
     range_diff: tuple[Line, ...]
     raw_range_diff: str
+    #: How many conflicts of a forecast may be gone once an earlier one is resolved.
+    following: int
 
     @property
     def total(self) -> int:
@@ -65,7 +67,8 @@ class StoryView:
         """The counts as a sum that adds up."""
         parts = " + ".join(f"{number} {name}" for name, number in self.counts)
         patches = f"{self.total} patch{'es' * (self.total != 1)}"
-        return f"{patches} = {parts}" if parts else patches
+        follow = f" ({self.following} of them may follow from the others)" * bool(self.following)
+        return f"{patches} = {parts}{follow}" if parts else patches
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ def _story(story: Story) -> StoryView:
         graph=graph_of(story),
         range_diff=tuple(lines_of(story.range_diff)),
         raw_range_diff=story.range_diff,
+        following=rebase.following(),
     )
 
 

@@ -67,8 +67,6 @@ _SAME_NAME = {
     ),
     "checkpoint": "save_interval async_save finetune load",
 }
-_UNSET_FLAGS = "no_save_optim no_save_rng no_load_optim no_load_rng"
-"""Flags of `checkpoint` that are None in Megatron's ``args`` when nobody gives them."""
 _TE_ONLY = (
     "fp4 fp4_recipe fp4_use_native_te_autocast fp8 fp8_recipe fp8_margin fp8_amax_history_len "
     "fp8_amax_compute_algo fp8_wgrad fp8_param_gather"
@@ -77,7 +75,8 @@ _TE_ONLY = (
 ARGUMENTS: dict[str, Argument] = {
     **{f"{s}.{key}": Argument(key) for s, keys in _SAME_NAME.items() for key in keys.split()},
     **{f"precision.{key}": Argument(key, te_only=True) for key in _TE_ONLY.split()},
-    **{f"checkpoint.{key}": Argument(key, decode=bool) for key in _UNSET_FLAGS.split()},
+    # None in Megatron's ``args`` when nobody gives it.
+    "checkpoint.no_save_optim": Argument("no_save_optim", decode=bool),
     # None in Megatron's args when nobody gives it, too.
     "model.use_cpu_initialization": Argument("use_cpu_initialization", decode=bool),
     "precision.params_dtype": Argument(

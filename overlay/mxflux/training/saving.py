@@ -19,7 +19,6 @@ from mxflux.checkpoint.training import (
     save_training_checkpoint,
 )
 
-from .errors import SetupError
 from .helpers import own_checkpoint_helper
 from .mx_precision import start_stochastic_rounding
 from .random_state import StepCounter
@@ -44,20 +43,6 @@ class Position:
     samples: int = 0
 
 
-NOT_SERVED = ("no_save_rng", "no_load_optim", "no_load_rng")
-"""Keys of Megatron that would make a resumed run another one; finetune starts a new one."""
-
-
-def check_checkpoint_keys(recipe: Recipe) -> None:
-    """Raise SetupError naming a key that these checkpoints do not serve."""
-    asked = [key for key in NOT_SERVED if getattr(recipe.checkpoint, key)]
-    if asked:
-        raise SetupError(
-            f"checkpoint.{', checkpoint.'.join(asked)}: a checkpoint is saved and resumed as a "
-            "whole here. Remove the key; checkpoint.finetune takes the weights alone"
-        )
-
-
 class Checkpoints:
     """Saves and resumes one run; every method is called on every rank.
 
@@ -72,7 +57,6 @@ class Checkpoints:
         *,
         published: Callable[[int, Path, float], None],
     ) -> None:
-        check_checkpoint_keys(recipe)
         self.settings = recipe.checkpoint
         self.recipe = recipe
         self.run_dir = run_dir

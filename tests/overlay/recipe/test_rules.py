@@ -396,7 +396,6 @@ AVAILABLE_ELSEWHERE = {
     "checkpoint.keep": ["checkpoint.save_final=false"],
     "checkpoint.async_save": ["checkpoint.save_final=false"],
     "checkpoint.no_save_optim": ["checkpoint.save_final=false"],
-    "checkpoint.no_save_rng": ["checkpoint.save_final=false"],
     "evaluation.remainder": ["evaluation.interval=10", "evaluation.iters=2"],
 }
 

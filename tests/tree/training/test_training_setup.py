@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from support.megatron_alone import lend_override, without_te
-from training_runs import LONG, SHORT
+from training_runs import SHORT
 
 from mxflux.fusions.gates import FusionGates
 from mxflux.mx.tally import Census
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 lend_override()
 with without_te(), warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    build, census, compilation, configs, first_step, learning_rate, mx_precision, saving = (
+    build, census, compilation, configs, first_step, learning_rate, mx_precision = (
         importlib.import_module(f"mxflux.training.{name}")
         for name in (
             "build", "census", "compilation", "configs", "first_step", "learning_rate",
-            "mx_precision", "saving",
+            "mx_precision",
         )
     )  # fmt: skip
 
@@ -229,10 +229,3 @@ def test_strategies_that_cannot_run_are_refused(tmp_path: Path, overrides: tuple
     """By the recipe's own rules or, where it has none for it, by the trainer."""
     with pytest.raises((RecipeError, SetupError), match=r"compile\.strategy"):
         compilation.check_compile(recipe(tmp_path, "compile.enable=true", *overrides))
-
-
-def test_checkpoint_keys_that_would_make_another_run_are_refused(tmp_path: Path) -> None:
-    asked = recipe(tmp_path, text=LONG)
-    changed = asked.checkpoint.model_copy(update={"no_load_rng": True})
-    with pytest.raises(SetupError, match=r"checkpoint\.no_load_rng: .*finetune"):
-        saving.check_checkpoint_keys(asked.model_copy(update={"checkpoint": changed}))

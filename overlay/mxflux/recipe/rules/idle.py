@@ -160,13 +160,13 @@ IDLE = (
     ),
     Idle(
         "checkpoint",
-        ("finetune", "no_load_optim", "no_load_rng"),
+        ("finetune",),
         lambda r: r.checkpoint.load,
         "checkpoint.load",
     ),
     Idle(
         "checkpoint",
-        ("async_save", "keep", "no_save_optim", "no_save_rng"),
+        ("async_save", "keep", "no_save_optim"),
         lambda r: r.checkpoint.save_interval or r.checkpoint.save_final,
         "save_interval or save_final",
     ),

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 def _resume(r: Recipe) -> Iterator[Finding]:
     c = r.checkpoint
-    for key in ("no_save_optim", "no_save_rng"):
-        if getattr(c, key) and c.auto_resume:
-            message = f"checkpoint.{key}=true with checkpoint.auto_resume=true"
-            hint = "such a checkpoint cannot be resumed from: set auto_resume: false"
-            yield Finding(f"checkpoint.{key}", message, hint)
+    if c.no_save_optim and c.auto_resume:
+        message = "checkpoint.no_save_optim=true with checkpoint.auto_resume=true"
+        hint = "such a checkpoint cannot be resumed from: set auto_resume: false"
+        yield Finding("checkpoint.no_save_optim", message, hint)
 
 
 def _mlperf(r: Recipe) -> Iterator[Finding]:

@@ -29,11 +29,5 @@ class Checkpoint(Section):
     """Take only the weights of `load` and start at step 0."""
     no_save_optim: bool = False
     """Leave the optimizer out: such a checkpoint cannot be resumed from."""
-    no_save_rng: bool = False
-    """Leave the random states out: such a checkpoint cannot be resumed from."""
-    no_load_optim: bool = False
-    """Take the optimizer state of `load` anew."""
-    no_load_rng: bool = False
-    """Take the random states of `load` anew."""
     verify_on_load: bool = True
     """Compare every file's SHA-256 with the manifest before it is loaded."""

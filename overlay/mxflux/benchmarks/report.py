@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mxflux.benchmarks.variants import VARIANTS
+
 if TYPE_CHECKING:
     from mxflux.benchmarks.step import Measured, Result
     from mxflux.benchmarks.timeline import Timeline
@@ -16,15 +18,19 @@ NAMES = {
     "compile-fused": "mxtree, torch.compile a block, fusions on",
     "diffusers": "diffusers",
     "diffusers-compile": "diffusers, torch.compile a block",
+    "torchtitan": "torchtitan",
+    "torchtitan-compile": "torchtitan, torch.compile a block",
 }
 PREDICTED = {
     ("step", "bf16", 32): {
         "eager": 55.0, "fused": 38.5, "compile": 41.0, "compile-fused": 37.5,
         "diffusers": 52.0, "diffusers-compile": 42.7,
+        "torchtitan": 53.0, "torchtitan-compile": 41.0,
     },
     ("step", "bf16", 64): {
         "eager": 109.0, "fused": 76.0, "compile": 81.0, "compile-fused": 74.0,
         "diffusers": 103.0, "diffusers-compile": 83.0,
+        "torchtitan": 105.0, "torchtitan-compile": 81.0,
     },
 }  # fmt: skip
 """Milliseconds of one joint and one single block of the 12B model on an H200, written down before
@@ -65,7 +71,7 @@ def _summary(result: Result, batch: int) -> list[str]:
     rows = [row for row in result.rows if row.batch == batch]
     lines = ["", f"## Batch {batch}", "", *_floors(result, batch), ""]
     lines += ["|" + "|".join(COLUMNS) + "|", "|---|" + "---:|" * (len(COLUMNS) - 1)]
-    peers = [r.milliseconds for r in rows if r.variant.startswith("diffusers") and not r.error]
+    peers = [r.milliseconds for r in rows if VARIANTS[r.variant].peer and not r.error]
     return lines + [_row(result, row, min(peers, default=0.0)) for row in rows]
 
 

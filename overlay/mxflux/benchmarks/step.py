@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mxflux.benchmarks import peers
 from mxflux.benchmarks.report import markdown
 from mxflux.benchmarks.timeline import Timeline, record
 from mxflux.benchmarks.variants import GROUPS, PRECISIONS, VARIANTS, Variant
@@ -158,9 +159,9 @@ def measure(options: argparse.Namespace, variant: Variant, batch: int) -> Measur
         recompute=options.recompute,
     )  # fmt: skip
     if variant.peer and options.recompute:
-        model.enable_gradient_checkpointing()  # type: ignore[operator]
+        peers.peer(variant.peer).recompute(model)
     if variant.peer and variant.compiled:
-        variants.compile_peer_blocks(model)
+        peers.peer(variant.peer).compile_blocks(model)
     run = variants.forward(variant, model, work)
     once = variants.step(model, run, train=options.mode == "train")
     for _ in range(3):
@@ -292,7 +293,7 @@ def versions() -> dict[str, str]:
     from importlib import metadata
 
     found = {"python": sys.version.split()[0], "torch": torch.__version__}
-    wanted = {"triton", "diffusers", "megatron-core"}
+    wanted = {"triton", "megatron-core", *peers.NAMES}
     installed = ((d.metadata["Name"], d.version) for d in metadata.distributions())
     return found | {name: version for name, version in installed if name in wanted}
 
@@ -304,6 +305,8 @@ def run(options: argparse.Namespace) -> Result:
     on_gpu = options.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         raise ValueError(f"--device cuda, but torch {torch.__version__} sees no GPU")
+    for name in dict.fromkeys(variant.peer for variant in chosen if variant.peer):
+        peers.require(name)
     peak, bandwidth = peaks(options.device)
     result = Result(
         command=f"python -m mxflux.benchmarks.step {' '.join(sys.argv[1:])}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The implementations that a step is timed with: this model in its modes, and diffusers' model."""
+"""The implementations that a step is timed with: this model in its modes, and its peers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from mxflux.benchmarks.peers import peer
 
 if TYPE_CHECKING:
     from mxflux.benchmarks.workload import Workload
@@ -30,12 +32,15 @@ PRECISIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Variant:
-    """One implementation. fused: gates on. compiled: torch.compile of each block."""
+    """One implementation. fused: gates on. compiled: torch.compile of each block.
+
+    peer: whose model, "" for this one.
+    """
 
     name: str
     fused: bool = False
     compiled: bool = False
-    peer: bool = False
+    peer: str = ""
 
 
 VARIANTS = {
@@ -43,13 +48,16 @@ VARIANTS = {
     "fused": Variant("fused", fused=True),
     "compile": Variant("compile", compiled=True),
     "compile-fused": Variant("compile-fused", fused=True, compiled=True),
-    "diffusers": Variant("diffusers", peer=True),
-    "diffusers-compile": Variant("diffusers-compile", compiled=True, peer=True),
+    "diffusers": Variant("diffusers", peer="diffusers"),
+    "diffusers-compile": Variant("diffusers-compile", compiled=True, peer="diffusers"),
+    "torchtitan": Variant("torchtitan", peer="torchtitan"),
+    "torchtitan-compile": Variant("torchtitan-compile", compiled=True, peer="torchtitan"),
 }
 GROUPS = {
     "eager": ("eager", "fused"),
     "compile": ("compile", "compile-fused"),
     "diffusers": ("diffusers", "diffusers-compile"),
+    "torchtitan": ("torchtitan", "torchtitan-compile"),
 }
 """--compare name -> variants."""
 
@@ -57,9 +65,12 @@ GROUPS = {
 def build(
     variant: Variant, work: Workload, *, precision: str, backend: str, recompute: bool
 ) -> torch.nn.Module:
-    """A model with random weights, in training mode; `prepare_megatron` has run for ours."""
+    """A model with random weights, in training mode; `prepare_megatron` has run for ours.
+
+    Raises ValueError when a peer's model is not of the same size.
+    """
     if variant.peer:
-        model = _diffusers(work)
+        model = _peer(variant, work)
     else:
         model = _ours(variant, work, precision, backend, recompute)
     with torch.no_grad():
@@ -103,45 +114,20 @@ def _ours(
     return model
 
 
-def _diffusers(work: Workload) -> torch.nn.Module:
-    from diffusers import FluxTransformer2DModel
-
-    arch = work.architecture
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(work.dtype)
-    try:
-        with torch.device(work.device):
-            model: torch.nn.Module = FluxTransformer2DModel(
-                patch_size=1,
-                in_channels=arch.in_channels,
-                num_layers=arch.num_joint_layers,
-                num_single_layers=arch.num_single_layers,
-                attention_head_dim=arch.head_dim,
-                num_attention_heads=arch.num_attention_heads,
-                joint_attention_dim=arch.context_dim,
-                pooled_projection_dim=arch.vec_in_dim,
-                guidance_embeds=False,
-                axes_dims_rope=arch.axes_dim,
-            )
-    finally:
-        torch.set_default_dtype(before)
-    return model.to(work.dtype)
+def _peer(variant: Variant, work: Workload) -> torch.nn.Module:
+    model = peer(variant.peer).build(work)
+    count, expected = sum(p.numel() for p in model.parameters()), work.architecture.num_parameters
+    if count != expected:
+        raise ValueError(f"{variant.peer}: {count} parameters, this model has {expected}")
+    return model
 
 
 def forward(variant: Variant, model: Any, work: Workload) -> Callable[[], torch.Tensor]:
     """A call that returns the model's output on one fixed batch."""
+    if variant.peer:
+        return peer(variant.peer).forward(model, work)
     given = work.inputs()
-    if not variant.peer:
-        return lambda: model(**given)
-    batch_first = {
-        "hidden_states": given["img"].transpose(0, 1).contiguous(),
-        "encoder_hidden_states": given["txt"].transpose(0, 1).contiguous(),
-        "pooled_projections": given["y"],
-        "timestep": given["timesteps"],
-        "img_ids": given["img_ids"][0].float(),
-        "txt_ids": given["txt_ids"][0].float(),
-    }
-    return lambda: model(**batch_first, return_dict=False)[0]
+    return lambda: model(**given)
 
 
 def step(model: torch.nn.Module, run: Callable[[], torch.Tensor], *, train: bool) -> Step:
@@ -159,9 +145,3 @@ def step(model: torch.nn.Module, run: Callable[[], torch.Tensor], *, train: bool
             parameter.grad = None
 
     return once
-
-
-def compile_peer_blocks(model: Any) -> None:
-    """torch.compile of each of diffusers' blocks."""
-    for block in (*model.transformer_blocks, *model.single_transformer_blocks):
-        block.compile()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "overlay"))
 
-from mxflux.benchmarks import step, timeline
+from mxflux.benchmarks import peers, step, timeline
+from mxflux.benchmarks.peers import torchtitan
 from mxflux.benchmarks.report import markdown
 from mxflux.benchmarks.timeline import Kernel, Timeline, family, summarize
 from mxflux.benchmarks.workload import Workload
@@ -107,6 +109,31 @@ def test_no_gpu_is_said(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert step.main(["--device", "cuda"]) == 2
     assert "sees no GPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", peers.NAMES)
+def test_a_peer_that_is_missing_is_an_error(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "find_spec", lambda _: None)
+    assert step.main(["--device", "cpu", "--preset", "flux_tiny", "--compare", name]) == 2
+    assert f"{name} is not installed. Run: pip install {name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ModuleNotFoundError("No module named 'tyro'", name="tyro"), "pip install tyro: "),
+        (
+            ImportError("cannot import name 'X' from 'torch.a' (/x)", name="torch.a"),
+            r"pip install torchtitan==0\.\d\.\d: .*cannot import name 'X' from 'torch.a'$",
+        ),
+    ],
+)
+def test_a_peer_that_does_not_import_says_what_to_install(error: ImportError, message: str) -> None:
+    text = torchtitan.explain(error, "0.3.0")
+    assert re.match(message, text)
+    assert f"torchtitan 0.3.0 does not import with torch {torch.__version__}" in text
 
 
 def measured(variant: str, milliseconds: float) -> step.Measured:

@@ -28,7 +28,7 @@ def step(
     tokens: Annotated[str, typer.Option(help="Image+text tokens of a sample.")] = "256+256",
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
     compare: Annotated[
-        str, typer.Option(help="Of eager, compile, diffusers; or single variants.")
+        str, typer.Option(help="Of eager, compile, diffusers, torchtitan; or single variants.")
     ] = "eager",
     mode: Annotated[
         str, typer.Option(help="step: forward and backward; train: AdamW too.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mxtree.edit.export import plan_exports, write_exports
+from mxtree.edit.fresh import tree_to_export
 from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text
 from mxtree.tree.build import BuildRequest, build
@@ -47,6 +48,21 @@ def test_an_untouched_tree_exports_to_the_very_same_bytes(project: Project, tree
     write_exports(tree, exports)
     assert _series(project) == before
     assert verify(tree) == []
+
+
+def test_a_check_without_a_tree_checks_a_fresh_one(
+    project: Project, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = _sources()
+    with tree_to_export(project, None, check=True, sources=sources) as fresh:
+        assert fresh != project.default_tree
+        assert all(item.plan.is_clean for item in plan_exports(project, fresh, refresh=True))
+    assert not fresh.exists()
+    assert not project.default_tree.exists()
+    assert "is not built; checking a fresh tree" in capsys.readouterr().err
+    for given, check in ((tree, True), (None, False)):
+        with tree_to_export(project, given, check=check, sources=sources) as where:
+            assert where == (given or project.default_tree)
 
 
 def test_a_new_commit_becomes_the_next_patch(project: Project, tree: Path, tmp_path: Path) -> None:

@@ -20,7 +20,12 @@ def export(
         list[str] | None, typer.Option(help="Only this upstream.", show_default="all")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 when something would change.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Write nothing; exit 1 when something would change. Without a tree, a fresh one "
+            "is built aside and checked.",
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; show what would change.")
@@ -35,15 +40,16 @@ def export(
     File names and numbers survive amend, reword and reorder; `series` alone holds the order.
     """
     from mxtree.edit.export import plan_exports, write_exports
+    from mxtree.edit.fresh import tree_to_export
     from mxtree.edit.report import print_exports
     from mxtree.errors import ExitCode
     from mxtree.project import find_project
 
     project = find_project()
-    where = (tree or project.default_tree).absolute()
-    exports = plan_exports(project, where, upstream or (), refresh=refresh)
-    is_clean = all(item.plan.is_clean for item in exports)
-    if not (check or dry_run):
-        write_exports(where, exports)
+    with tree_to_export(project, tree, check=check) as where:
+        exports = plan_exports(project, where, upstream or (), refresh=refresh)
+        is_clean = all(item.plan.is_clean for item in exports)
+        if not (check or dry_run):
+            write_exports(where, exports)
     print_exports([item.plan for item in exports], written=not (check or dry_run), as_json=as_json)
     return ExitCode.OK if is_clean or not check else ExitCode.CHECK_FAILED

@@ -46,6 +46,7 @@ def _as_fatal_errors() -> Iterator[None]:
     """Show what the overlay refuses as the tool shows its own errors."""
     from mxflux.recipe import RecipeError
     from mxflux.recipe.launch.errors import LaunchError
+    from mxflux.recipe.launch.supervise import RUNTIME
 
     try:
         yield
@@ -62,7 +63,7 @@ def _as_fatal_errors() -> Iterator[None]:
         raise FatalError(
             f"the run directory or a file of it: {error}",
             hint="make room or give access, then run the same command again: nothing is lost",
-            code=ExitCode.COULD_NOT_CHECK,
+            code=ExitCode(RUNTIME),
         ) from error
 
 

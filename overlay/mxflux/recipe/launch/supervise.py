@@ -141,6 +141,7 @@ def _attempt(
         record.end_attempt(run, status="failed", exit_code=RUNTIME, reason=reason)
         raise
     outcome = _judge(logs, status, stop, progress.since(run, position))
+    _tell(run, logs, outcome, settings)  # first: on a full disk the record cannot be written
     record.end_attempt(
         run,
         status=outcome.status,
@@ -149,7 +150,6 @@ def _attempt(
         last_step=outcome.done.last_step,
         reason=outcome.reason,
     )
-    _tell(run, logs, outcome, settings)
     return outcome
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -113,6 +114,21 @@ def test_an_attempt_that_cannot_be_started_is_recorded_as_failed(run: Path) -> N
     (attempt,) = found["attempts"]
     assert (found["status"], attempt["status"], attempt["exit_code"]) == ("failed", "failed", 3)
     assert "no-such-srun" in attempt["reason"]
+
+
+def test_a_disk_that_is_full_at_the_end_hides_no_error(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(record, "end_attempt", full)
+    notes = io.StringIO()
+    with pytest.raises(OSError, match="No space left"):
+        supervise.supervise(
+            run, lambda logs: argv(run, logs), environment("broken"), Settings(notes=notes)
+        )
+    assert "ValueError: no such layer" in notes.getvalue()
 
 
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(run: Path) -> None:

@@ -18,6 +18,9 @@ _POSITION = "num_steps"
 """How far Megatron's OptimizerParamScheduler has come; all else in its state is the recipe's."""
 _PROGRESS = frozenset({"params", "step"})
 _SCHEDULED = frozenset({"lr", "weight_decay"})
+_STRUCTURE = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr")
+_RANGES = ("max_lr", "min_lr", "start_wd", "end_wd")
+"""Settings by which Megatron 0.19 tells parameter groups apart, beside what makes a group one."""
 
 Groups = list[dict[str, Any]]
 
@@ -45,6 +48,42 @@ def reapply_group_values(optimizer: Any, wanted: Groups, *, scheduled: bool) -> 
                 notes[f"optimizer {key}: {value!r} of this run, not {group[key]!r} as saved"] = None
             group[key] = value
     return list(notes)
+
+
+def adopt_ranges(optimizer: Any, state: dict[str, Any]) -> list[str]:
+    """Let a saved state load under other learning rates; returns a note for each difference.
+
+    Megatron 0.19 looks a group up by its `_RANGES` too, so a run with another one would not find
+    its groups. The saved groups in ``state`` get this run's, where no two groups differ in them
+    alone; those that do are left to Megatron, which loads equal ones and refuses others.
+    """
+    ours = _by_structure(optimizer.param_groups)
+    notes: dict[str, None] = {}
+    for structure, saved in _by_structure(_saved_groups(state)).items():
+        own = ours.get(structure, [])
+        if len(saved) != 1 or len(own) != 1:
+            continue
+        for key in _RANGES:
+            value, old = own[0].get(key), saved[0].pop(key, None)
+            if value != old:
+                notes[f"optimizer {key}: {value!r} of this run, not {old!r} as saved"] = None
+            if key in own[0]:
+                saved[0][key] = value
+    return list(notes)
+
+
+def _saved_groups(state: dict[str, Any]) -> Groups:
+    inner = state.get("optimizer", state)
+    groups: Groups = inner.get("param_groups", []) if isinstance(inner, dict) else []
+    return groups
+
+
+def _by_structure(groups: Groups) -> dict[tuple[Any, ...], Groups]:
+    found: dict[tuple[Any, ...], Groups] = {}
+    for group in groups:
+        structure = tuple(group.get(key, group.get(f"pre_{key}")) for key in _STRUCTURE)
+        found.setdefault(structure, []).append(group)
+    return found
 
 
 def resume_schedule(scheduler: Resumable, saved: dict[str, Any]) -> list[str]:

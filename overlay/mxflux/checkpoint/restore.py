@@ -14,7 +14,7 @@ from mxflux.training.optimizer_state import allocate_adam_state, load_optimizer_
 from . import random_states
 from .distributed import load_checkpoint
 from .errors import CheckpointError
-from .hyperparameters import group_values, reapply_group_values, resume_schedule
+from .hyperparameters import adopt_ranges, group_values, reapply_group_values, resume_schedule
 from .locate import locate
 from .manifest import MANIFEST_NAME, read_manifest
 from .model_state import load_model_state
@@ -160,11 +160,13 @@ class _Plan:
 
     def _restore_optimizer(self, optimizer: MegatronOptimizer, state: StateDict) -> list[str]:
         own = group_values(optimizer)
+        notes = adopt_ranges(optimizer, state)
         try:
             load_optimizer_state(optimizer, state)
-        except (AssertionError, KeyError) as error:
+        except (AssertionError, KeyError, ValueError) as error:
             raise CheckpointError(f"the optimizer's state does not fit: {error!r}") from error
-        return reapply_group_values(optimizer, own, scheduled=self.parts.scheduler is not None)
+        scheduled = self.parts.scheduler is not None
+        return notes + reapply_group_values(optimizer, own, scheduled=scheduled)
 
     def restored(self) -> tuple[str, ...]:
         """Names of what this run continues from."""

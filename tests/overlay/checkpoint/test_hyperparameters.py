@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from mxflux.checkpoint.hyperparameters import (
+    adopt_ranges,
     group_values,
     reapply_group_values,
     resume_schedule,
@@ -64,3 +66,27 @@ def test_a_schedule_that_counts_otherwise_gets_its_state() -> None:
     schedule = Schedule(last_epoch=0)
     assert resume_schedule(schedule, {"last_epoch": 3}) == []
     assert schedule.state == {"last_epoch": 3}
+
+
+def group(wd_mult: float, **values: Any) -> dict[str, Any]:
+    """One parameter group as Megatron 0.19 has it."""
+    return {"wd_mult": wd_mult, "lr_mult": 1.0, "is_expert_parallel": False, **values}
+
+
+def test_saved_groups_are_found_under_another_learning_rate() -> None:
+    own = SimpleNamespace(param_groups=[group(1.0, max_lr=0.1), group(0.0, max_lr=0.1, min_lr=0.0)])
+    saved = [group(0.0, max_lr=0.2, end_wd=0.3), group(1.0, max_lr=0.1)]
+    notes = adopt_ranges(own, {"optimizer": {"param_groups": saved}})
+    assert saved == [group(0.0, max_lr=0.1, min_lr=0.0), group(1.0, max_lr=0.1)]
+    assert notes == [
+        "optimizer max_lr: 0.1 of this run, not 0.2 as saved",
+        "optimizer min_lr: 0.0 of this run, not None as saved",
+        "optimizer end_wd: None of this run, not 0.3 as saved",
+    ]
+
+
+def test_groups_that_differ_in_the_learning_rate_alone_stay_as_they_are() -> None:
+    own = SimpleNamespace(param_groups=[group(1.0, max_lr=0.1), group(1.0, max_lr=0.3)])
+    saved = [group(1.0, max_lr=0.1), group(1.0, max_lr=0.4)]
+    assert adopt_ranges(own, {"param_groups": saved}) == []
+    assert saved == [group(1.0, max_lr=0.1), group(1.0, max_lr=0.4)]

@@ -24,7 +24,8 @@ TE_ATTENTION = "transformer_engine.pytorch.attention.dot_product_attention.dot_p
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable is preset, and what a test leaves behind is undone."""
+    """No variable is preset, TE has selected nothing, and what a test leaves behind is undone."""
+    monkeypatch.setitem(sys.modules, TE_ATTENTION, None)
     for name in VARIABLES:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

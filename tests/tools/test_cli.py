@@ -86,7 +86,7 @@ def test_status_shows_a_series_that_cannot_be_read(mxtree: Run, project: Project
         (("build", "--sauce", "git"), ExitCode.USAGE, ("--sauce",)),
         (("bild",), ExitCode.USAGE, ("bild",)),
         (("verify", "/nonexistent"), ExitCode.USAGE, ("/nonexistent", "is not a tree", "build")),
-        (("export", "--check"), ExitCode.USAGE, ("is not a tree",)),
+        (("export", "--dry-run"), ExitCode.USAGE, ("is not a tree",)),
         (("rebase", "megatron-lm"), ExitCode.USAGE, ("--onto", "--continue")),
         (("rebase", "megatron-lm", "--continue"), ExitCode.USAGE, ("no rebase", "--onto")),
         (

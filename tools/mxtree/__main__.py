@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
-from mxtree.errors import ExitCode, FatalError
+from mxtree.errors import NO_PLACE_HINT, ExitCode, FatalError
+
+#: What a disk or its owner refuses; no defect of the program, so no traceback.
+_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def main() -> int:
@@ -20,9 +24,19 @@ def main() -> int:
     except FatalError as error:
         print_error(error)
         return error.code
+    except OSError as error:
+        if error.errno not in _PLACE:
+            raise
+        print_error(_no_place(error))
+        return ExitCode.COULD_NOT_CHECK
     except Exception as error:  # noqa: BLE001  the one broad except: usage errors and crashes
         return _other_error(error)
     return int(status or 0)
+
+
+def _no_place(error: OSError) -> FatalError:
+    names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name)
+    return FatalError(f"{names or 'a file'}: {error.strerror}", hint=NO_PLACE_HINT)
 
 
 def print_error(error: FatalError) -> None:

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+#: The way on when a file could not be written; every command leaves the old state or the new one.
+NO_PLACE_HINT = "make room, or allow writing there, then run the same command again"
+
+
 class ExitCode(IntEnum):
     """Exit status of every command; documented in docs/reference/exit-codes.md."""
 

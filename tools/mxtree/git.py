@@ -8,11 +8,12 @@ everything whose bytes matter (am, format-patch, apply, fast-import, cat-file) c
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mxtree.errors import ExitCode, FatalError
+from mxtree.errors import NO_PLACE_HINT, ExitCode, FatalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,6 +61,10 @@ _CONFIG = {
 }
 
 
+#: What git says of a full or read-only disk, in the locale C that it always runs in.
+_NO_PLACE = ("No space left on device", "unable to write", "Read-only file system", "Disk quota")
+
+
 @dataclass(frozen=True)
 class GitResult:
     """What one git process left behind."""
@@ -75,9 +80,12 @@ class GitError(FatalError):
 
     def __init__(self, result: GitResult) -> None:
         stderr = result.stderr.decode("utf-8", "replace").strip()
+        is_over_limit = result.returncode == -signal.SIGXFSZ
+        has_no_place = is_over_limit or any(said in stderr for said in _NO_PLACE)
         super().__init__(
             f"git {' '.join(result.argv)} failed with status {result.returncode}",
             details=stderr.splitlines()[-20:],
+            hint=NO_PLACE_HINT if has_no_place else None,
             code=ExitCode.COULD_NOT_CHECK,
         )
         self.result = result

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mxtree.edit import plan as plans
 from mxtree.edit.export import plan_exports, write_exports
 from mxtree.edit.fresh import tree_to_export
 from mxtree.errors import ExitCode, FatalError
@@ -130,6 +133,26 @@ def test_only_the_patch_whose_content_changed_is_rewritten(project: Project, tre
     assert _series(project)["0003-Change-the-end.patch"] == before["0003-Change-the-end.patch"]
     assert all(item.plan.is_clean for item in plan_exports(project, tree))
     assert not plan_exports(project, tree, refresh=True)[0].plan.is_clean
+
+
+def test_a_full_disk_changes_nothing(project: Project, tree: Path) -> None:
+    _commit(tree, {"new.py": "x = 1\n"}, "Add new.py")
+    before, plan = _series(project), plan_exports(project, tree)[0].plan
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            plans.write(plan)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert _series(project) == before
+    assert sorted(path.name for path in project.patches.iterdir()) == [
+        NAME,
+        "transformer-engine",
+        "upstreams.toml",
+    ]
 
 
 def test_comments_in_series_stay_above_their_patch(project: Project, tree: Path) -> None:

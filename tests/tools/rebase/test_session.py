@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mxtree.__main__ import main
 from mxtree.engine import apply_series
 from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text
@@ -522,3 +523,30 @@ def test_a_full_disk_leaves_the_old_state(conflicted: Lab, monkeypatch: pytest.M
         signal.signal(signal.SIGXFSZ, previous)
     assert conflicted.session.store.state.read_bytes() == before
     assert conflicted.session.resume().status == "done"
+
+
+def test_a_full_disk_at_the_start_leaves_nothing_and_names_the_way_on(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"b": "b\n" * 9000})
+    lab.release("2.0")
+    lab.series({"a": OURS})
+    monkeypatch.setenv("MXTREE_PROJECT", str(lab.project.root))
+    argv = ["mxtree", "rebase", NAME, "--onto", "2.0", "--source", f"git:{lab.upstream}"]
+    monkeypatch.setattr(sys, "argv", [*argv, "--dry-run"])
+    assert main() == ExitCode.OK
+    monkeypatch.setattr(sys, "argv", argv)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9000, hard))
+    try:
+        assert main() == ExitCode.COULD_NOT_CHECK
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    assert "next: make room" in capsys.readouterr().err
+    left = [path.name for path in (lab.project.root / ".mxtree" / "rebase").iterdir()]
+    assert not any("new" in name or name == NAME for name in left), left
+    assert main() == ExitCode.OK

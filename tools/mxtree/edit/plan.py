@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mxtree.edit.changes import same_content
@@ -12,7 +14,6 @@ from mxtree.series.listing import SERIES_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 State = Literal["unchanged", "changed", "new", "removed"]
 
@@ -93,23 +94,21 @@ def _comments(text: str) -> tuple[dict[str, list[str]], list[str]]:
 def write(plan: Plan) -> None:
     """Write the files that differ, then the list, then delete what is no longer listed.
 
-    In this order a kill leaves a series whose list is whole; at worst a stray file that
-    `mxtree lint` names. Each file lands by rename.
+    All of it is written aside first, so that a full disk changes nothing. In this order a kill
+    leaves a series whose list is whole; at worst a stray file that `mxtree lint` names.
     """
-    plan.directory.mkdir(parents=True, exist_ok=True)
-    for patch in plan.patches:
-        if plan.states[patch.name] != "unchanged":
-            _replace(patch.path, patch.raw)
     series = plan.directory / SERIES_FILE
     old = series.read_bytes() if series.exists() else b""
+    files = {p.path: p.raw for p in plan.patches if plan.states[p.name] != "unchanged"}
     new = listing([patch.name for patch in plan.patches], old)
     if new != old:
-        _replace(series, new)
+        files[series] = new
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".mxtree-", dir=plan.directory.parents[1]) as folder:
+        aside = {path: Path(folder) / path.name for path in files}
+        for path, data in files.items():
+            aside[path].write_bytes(data)
+        for path, staged in aside.items():
+            staged.replace(path)
     for name in plan.changed("removed"):
         (plan.directory / name).unlink()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    aside = path.with_name(f".{path.name}.new")
-    aside.write_bytes(data)
-    aside.replace(path)

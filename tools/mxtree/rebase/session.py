@@ -65,9 +65,14 @@ class Session:
             folder = self.store.folder.with_name(f".{self.store.upstream}.new")
             aside = Store(folder, self.store.upstream)
             aside.clear()
-            rebase = prepare(self.project, aside.work, request)
-            aside.save(rebase)
-            folder.rename(self.store.folder)
+            try:
+                rebase = prepare(self.project, aside.work, request)
+                aside.save(rebase)
+                folder.rename(self.store.folder)
+            except BaseException:
+                # What is half made is of no use, and on a full disk it is in the way.
+                aside.clear()
+                raise
             return self._walk(rebase)
 
     def _refuse_existing(self, version: str) -> None:

@@ -49,12 +49,18 @@ class Case:
         return str(row), str(col) if self.dual else ""
 
 
-CASES = tuple(
-    Case(kernel, plan, dual)
-    for kernel in KERNELS
-    for plan in PLANS
-    for dual in ((True,) if "grad" in kernel else (True, False))
-)
+def _cases() -> tuple[Case, ...]:
+    """Every kernel with every plan's specs; what an earlier plan packs alike is left out."""
+    found: dict[tuple[str, str, str], Case] = {}
+    for kernel in KERNELS:
+        for plan in PLANS:
+            for dual in (True,) if "grad" in kernel else (True, False):
+                case = Case(kernel, plan, dual)
+                found.setdefault((kernel, *case.specs), case)
+    return tuple(found.values())
+
+
+CASES = _cases()
 
 
 def call(case: Case, seq: int, batch: int, device: str = "meta", tiles: Tile | None = None) -> Call:

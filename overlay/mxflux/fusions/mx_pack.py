@@ -120,9 +120,8 @@ def _plan_ln(
     seq, batch, width = x.shape
     m = seq * batch
     geo, fixed, warps = _geometry("ln", m, width, row, col, tiles)
-    scalars = (
-        m, width, *x.stride()[:2], scale.stride(0), shift.stride(0), batch, geo.tiles_n,
-    )  # fmt: skip
+    scalars = m, *x.stride()[:2], scale.stride(0), shift.stride(0)
+    fixed |= {"N": width, "batch": batch, "tiles_n": geo.tiles_n}
     launch = _launch(ln_pack_kernel, geo.grid[0], scalars, fixed, warps)
     return PackPlan(launch, geo.shapes, (m, width), row, col)
 
@@ -138,7 +137,8 @@ def gelu_pack(x: Tensor, row: str, col: str, tiles: Tile | None = None) -> Packe
 def _plan_gelu(x: Tensor, row: str, col: str, tiles: Tile | None) -> PackPlan:
     m, n = x.shape
     geo, fixed, warps = _geometry("gelu", m, n, row, col, tiles)
-    launch = _launch(gelu_pack_kernel, geo.grid[0], (m, n, x.stride(0), geo.tiles_n), fixed, warps)
+    fixed |= {"N": n, "tiles_n": geo.tiles_n}
+    launch = _launch(gelu_pack_kernel, geo.grid[0], (m, x.stride(0)), fixed, warps)
     return PackPlan(launch, geo.shapes, (m, n), row, col)
 
 
@@ -160,8 +160,8 @@ def _plan_gelu_grad(
 ) -> PackPlan:
     m, n = x.shape
     geo, fixed, warps = _geometry("gelu_grad", m, n, row, col, tiles)
-    fixed["SUMS"] = sums is not None
-    scalars = (m, n, g.stride(0), x.stride(0), geo.tiles_n)
+    fixed |= {"N": n, "tiles_n": geo.tiles_n, "SUMS": sums is not None}
+    scalars = m, g.stride(0), x.stride(0)
     launch = _launch(gelu_grad_pack_kernel, geo.grid[0], scalars, fixed, warps)
     parts = geo.grid[0] // geo.tiles_n
     reduce = None if sums is None else reduction(_arch(x), 1, parts, n, fp64=False)
@@ -206,13 +206,16 @@ def _plan_qkv(
     parts = tiles_m * heads
     per_sample = cos_sin.shape[1] != 1
     fixed |= {
+        "N": n,
+        "batch": batch,
+        "heads": heads,
         "SUMS": sums is not None,
         "TABLE_PER_SAMPLE": per_sample,
         "ONE_POSITION": not per_sample and batch % fixed["BLOCK_M"] == 0,
     }
     scalars = (
-        m, n, *(stride for t in (*grads, mixed) for stride in t.stride()[:3]),
-        *cos_sin.stride()[:2], batch, heads, m * heads, parts,
+        m, *(stride for t in (*grads, mixed) for stride in t.stride()[:3]),
+        *cos_sin.stride()[:2], m * heads, parts,
     )  # fmt: skip
     launch = _launch(qkv_grad_pack_kernel, tiles_m * 3 * heads, scalars, fixed, warps)
     arch = _arch(mixed)
@@ -234,6 +237,7 @@ def _geometry(
         "ROW": row,
         "COL": col,
         "EVEN": geo.keywords["EVEN"],
+        "LONG": geo.keywords["LONG"],
         "BLOCK_M": chosen[0],
         "BLOCK_N": chosen[1],
     }

@@ -98,6 +98,7 @@ def geometry(
     keywords = constants(row, col) | {
         "EVEN": (m, n) == (tiles_m * block_m, tiles_n * block_n),
         "WIDE": block_m * strides[0] + block_n * strides[1] >= 1 << 31,
+        "LONG": tiles_m * block_m * tiles_n * block_n >= 1 << 31,
         "BLOCK_M": block_m,
         "BLOCK_N": block_n,
         "num_warps": warps,

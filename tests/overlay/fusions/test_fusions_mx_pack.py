@@ -13,6 +13,7 @@ from mxflux.mx.blob import MXBlob
 from mxflux.mx.layouts import AITER_A4W4_A, AITER_A4W4_B, AITER_A6W6
 from mxflux.mx.packers import reference_pack
 from mxflux.mx.spec import QuantSpec
+from mxflux.mx.triton_packers import geometry
 
 Tensor = torch.Tensor
 BF16 = torch.bfloat16
@@ -245,3 +246,21 @@ def test_every_shipped_tile_gives_the_same_bytes() -> None:
     want = mx_pack.gelu_pack(x, row, col)
     for tiles in ((32, 128, 4), (64, 64, 4), (128, 64, 8)):
         assert support.equal(mx_pack.gelu_pack(x, row, col, tiles), want)
+
+
+def test_blobs_past_2_to_the_31_elements_are_addressed_in_64_bits() -> None:
+    row, col = texts("mxfp4 gradient")
+    tile = (64, 64, 4)
+    assert not geometry(32768, 12288, (12288, 1), row, col, tile).keywords["LONG"]
+    assert geometry(2**18, 2**13, (2**13, 1), row, col, tile).keywords["LONG"]
+
+
+@pytest.mark.parametrize("name", ["mxfp6", "mxfp4 gradient", "a6w6", "a4w4"])
+def test_the_width_of_an_index_changes_no_byte(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, x = support.values("random", 70, 128), support.values("random", 70, 128, seed=1)
+    short = mx_pack.gelu_grad_pack(g, x, RNG, *texts(name), BF16)
+    plan = mx_pack._plan_gelu_grad(g, x, *texts(name), BF16, None)
+    plan.launch.constexprs["LONG"] = True
+    monkeypatch.setattr(mx_pack._plans, "get", lambda *_: plan)
+    long = mx_pack.gelu_grad_pack(g, x, RNG, *texts(name), BF16)
+    assert support.equal(short[0], long[0])

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 from mxflux.fusions.kernels.norm_rope import norm_rotate_backward
+from mxflux.mx.kernels.elements import widened
 from mxflux.mx.kernels.packers import eighths, emit_columns, emit_rows
 from mxflux.mx.spec import QuantSpec
 
@@ -102,40 +103,49 @@ def block_rows(tile, C: tl.constexpr, D: tl.constexpr):
     xs = _halves(xs, 16)
     wide = ()
     for i in tl.static_range(32):
-        wide = wide + (xs[i].to(tl.float32),)
+        wide = wide + (widened(xs[i]),)
     return wide
 
 
 @triton.jit
 def emit(
     tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
-    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr,
+    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr, LONG: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Pack the tile (BLOCK_M, BLOCK_N) at (m, n) of a matrix (M, N): spec texts, "" for no blob."""
+    EXACT: tl.constexpr = tile.dtype == tl.bfloat16
     if ROW != "":
-        xs = eighths(tile.to(tl.float32), BLOCK_M, BLOCK_N // 8)
+        xs = eighths(widened(tile), BLOCK_M, BLOCK_N // 8)
         emit_rows(
             xs, row_data_ptr, row_scale_ptr, rng_ptr, m, n, M, N,
             format_of(ROW), mode_of(ROW), hadamard_of(ROW), stochastic_of(ROW),
-            block_2d_of(ROW), layout_of(ROW), EVEN, BLOCK_M, BLOCK_N,
+            block_2d_of(ROW), layout_of(ROW), EVEN, EXACT, LONG, BLOCK_M, BLOCK_N,
         )  # fmt: skip
     if COL != "":
         cs = block_rows(tile, BLOCK_M // 32, BLOCK_N)
         emit_columns(
             cs, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
             format_of(COL), mode_of(COL), hadamard_of(COL), stochastic_of(COL),
-            block_2d_of(COL), layout_of(COL), EVEN, BLOCK_M // 32, BLOCK_N,
+            block_2d_of(COL), layout_of(COL), EVEN, EXACT, LONG, BLOCK_M // 32, BLOCK_N,
         )  # fmt: skip
+
+
+@triton.jit
+def _load(at, mask, EVEN: tl.constexpr):
+    """fp32 values at pointers `at`, 0 where the mask is off; EVEN: the mask is on everywhere."""
+    x = tl.load(at) if EVEN else tl.load(at, mask=mask, other=0.0)
+    return widened(x)
 
 
 @triton.jit
 def ln_pack_kernel(
     x_ptr, scale_ptr, shift_ptr, mean_ptr, rstd_ptr,
     row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr,
-    M, N, x_stride_s, x_stride_b, scale_stride_b, shift_stride_b, batch, tiles_n,
-    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    M, x_stride_s, x_stride_b, scale_stride_b, shift_stride_b,
+    N: tl.constexpr, batch: tl.constexpr,
+    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr, LONG: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, tiles_n: tl.constexpr,
 ):  # fmt: skip
     """x [S,B,N] (M = S*B rows), scale, shift [B,N], mean, rstd [M] -> blobs of the LN-modulate."""
     pid = tl.program_id(0)
@@ -147,17 +157,18 @@ def ln_pack_kernel(
     keep = rows[:, None] & (c < N)
     s = tl.cast(r // batch, tl.int64)
     b = tl.cast(r % batch, tl.int64)
-    x = tl.load(x_ptr + (s * x_stride_s + b * x_stride_b)[:, None] + c, mask=keep, other=0.0)
-    scale = tl.load(scale_ptr + (b * scale_stride_b)[:, None] + c, mask=keep, other=0.0)
-    shift = tl.load(shift_ptr + (b * shift_stride_b)[:, None] + c, mask=keep, other=0.0)
-    mean = tl.load(mean_ptr + r, mask=rows, other=0.0)[:, None]
-    rstd = tl.load(rstd_ptr + r, mask=rows, other=0.0)[:, None]
-    d = (x.to(tl.float32) - mean) * rstd
-    y = tl.fma(d, 1.0 + scale.to(tl.float32), shift.to(tl.float32))
-    tile = tl.where(keep, y, 0.0).to(x_ptr.dtype.element_ty)
+    x = _load(x_ptr + (s * x_stride_s + b * x_stride_b)[:, None] + c, keep, EVEN)
+    scale = _load(scale_ptr + (b * scale_stride_b)[:, None] + c, keep, EVEN)
+    shift = _load(shift_ptr + (b * shift_stride_b)[:, None] + c, keep, EVEN)
+    mean = _load(mean_ptr + r, rows, EVEN)[:, None]
+    rstd = _load(rstd_ptr + r, rows, EVEN)[:, None]
+    y = tl.fma((x - mean) * rstd, 1.0 + scale, shift)
+    if not EVEN:
+        y = tl.where(keep, y, 0.0)
+    tile = y.to(x_ptr.dtype.element_ty)
     emit(
         tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, mean_ptr, m, n, M, N,
-        ROW, COL, EVEN, BLOCK_M, BLOCK_N,
+        ROW, COL, EVEN, LONG, BLOCK_M, BLOCK_N,
     )  # fmt: skip
 
 
@@ -189,9 +200,9 @@ def gelu_tanh_derivative(x):
 def gelu_pack_kernel(
     x_ptr,
     row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr,
-    M, N, stride_m, tiles_n,
-    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    M, stride_m, N: tl.constexpr,
+    ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr, LONG: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, tiles_n: tl.constexpr,
 ):  # fmt: skip
     """x (M, N) -> blobs of gelu_tanh(x), straight from fp32."""
     pid = tl.program_id(0)
@@ -199,11 +210,11 @@ def gelu_pack_kernel(
     n = pid % tiles_n * BLOCK_N
     r = tl.cast(m + tl.arange(0, BLOCK_M), tl.int64)[:, None]
     c = (n + tl.arange(0, BLOCK_N))[None, :]
-    x = tl.load(x_ptr + r * stride_m + c, mask=(r < M) & (c < N), other=0.0).to(tl.float32)
+    x = _load(x_ptr + r * stride_m + c, (r < M) & (c < N), EVEN)
     tile = gelu_tanh(x)
     emit(
         tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, x_ptr, m, n, M, N,
-        ROW, COL, EVEN, BLOCK_M, BLOCK_N,
+        ROW, COL, EVEN, LONG, BLOCK_M, BLOCK_N,
     )  # fmt: skip
 
 
@@ -211,9 +222,10 @@ def gelu_pack_kernel(
 def gelu_grad_pack_kernel(
     g_ptr, x_ptr, rng_ptr,
     row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, partial_ptr,
-    M, N, g_stride_m, x_stride_m, tiles_n,
+    M, g_stride_m, x_stride_m, N: tl.constexpr,
     ROW: tl.constexpr, COL: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    LONG: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, tiles_n: tl.constexpr,
 ):  # fmt: skip
     """g, x (M, N) -> blobs of d = g*gelu_tanh'(x), straight from fp32; partial [tiles_m, N] fp32:
     sums of d over the rows of a tile (SUMS).
@@ -224,8 +236,8 @@ def gelu_grad_pack_kernel(
     r = tl.cast(m + tl.arange(0, BLOCK_M), tl.int64)[:, None]
     c = (n + tl.arange(0, BLOCK_N))[None, :]
     keep = (r < M) & (c < N)
-    g = tl.load(g_ptr + r * g_stride_m + c, mask=keep, other=0.0).to(tl.float32)
-    x = tl.load(x_ptr + r * x_stride_m + c, mask=keep, other=0.0).to(tl.float32)
+    g = _load(g_ptr + r * g_stride_m + c, keep, EVEN)
+    x = _load(x_ptr + r * x_stride_m + c, keep, EVEN)
     tile = g * gelu_tanh_derivative(x)
     if SUMS:
         at = n + tl.arange(0, BLOCK_N)
@@ -233,7 +245,7 @@ def gelu_grad_pack_kernel(
         tl.store(partial_ptr + part, tl.sum(tile, axis=0), mask=at < N)
     emit(
         tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
-        ROW, COL, EVEN, BLOCK_M, BLOCK_N,
+        ROW, COL, EVEN, LONG, BLOCK_M, BLOCK_N,
     )  # fmt: skip
 
 
@@ -241,11 +253,13 @@ def gelu_grad_pack_kernel(
 def qkv_grad_pack_kernel(
     dq_ptr, dk_ptr, dv_ptr, mixed_ptr, q_weight_ptr, k_weight_ptr, table_ptr, rstd_ptr, rng_ptr,
     row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, gamma_ptr, partial_ptr,
-    M, N,
+    M,
     dq_stride_s, dq_stride_b, dq_stride_h, dk_stride_s, dk_stride_b, dk_stride_h,
     dv_stride_s, dv_stride_b, dv_stride_h, mixed_stride_s, mixed_stride_b, mixed_stride_h,
-    table_stride_s, table_stride_b, batch, heads, rows, parts,
+    table_stride_s, table_stride_b, rows, parts,
+    N: tl.constexpr, batch: tl.constexpr, heads: tl.constexpr,
     ROW: tl.constexpr, COL: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
+    LONG: tl.constexpr,
     TABLE_PER_SAMPLE: tl.constexpr, ONE_POSITION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -272,21 +286,22 @@ def qkv_grad_pack_kernel(
     h64 = tl.cast(h, tl.int64)
     cols = tl.arange(0, BLOCK_N)[None, :]
     if part == 2:
-        at = (s * dv_stride_s + b * dv_stride_b)[:, None] + h64 * dv_stride_h + cols
-        tile = tl.load(dv_ptr + at, mask=keep, other=0.0)
+        at = (s * dv_stride_s + b * dv_stride_b)[:, None] + cols
+        copied = dv_ptr + h64 * dv_stride_h + at
+        tile = tl.load(copied) if EVEN else tl.load(copied, mask=keep, other=0.0)
     else:
-        at = (s * mixed_stride_s + b * mixed_stride_b)[:, None] + h64 * mixed_stride_h + cols
-        x = tl.load(mixed_ptr + at + part * BLOCK_N, mask=keep, other=0.0).to(tl.float32)
+        at = (s * mixed_stride_s + b * mixed_stride_b)[:, None] + cols
+        x = _load(mixed_ptr + (h64 * mixed_stride_h + part * BLOCK_N) + at, keep, EVEN)
         if part == 0:
-            at = (s * dq_stride_s + b * dq_stride_b)[:, None] + h64 * dq_stride_h + cols
-            g = tl.load(dq_ptr + at, mask=keep, other=0.0).to(tl.float32)
+            at = (s * dq_stride_s + b * dq_stride_b)[:, None] + cols
+            g = _load(dq_ptr + h64 * dq_stride_h + at, keep, EVEN)
             w = tl.load(q_weight_ptr + cols).to(tl.float32)
         else:
-            at = (s * dk_stride_s + b * dk_stride_b)[:, None] + h64 * dk_stride_h + cols
-            g = tl.load(dk_ptr + at, mask=keep, other=0.0).to(tl.float32)
+            at = (s * dk_stride_s + b * dk_stride_b)[:, None] + cols
+            g = _load(dk_ptr + h64 * dk_stride_h + at, keep, EVEN)
             w = tl.load(k_weight_ptr + cols).to(tl.float32)
         at_rstd = tl.cast(part, tl.int64) * rows + tl.cast(r, tl.int64) * heads + h
-        rstd = tl.load(rstd_ptr + at_rstd, mask=in_rows, other=0.0)
+        rstd = _load(rstd_ptr + at_rstd, in_rows, EVEN)
         half = tl.arange(0, BLOCK_N // 2)[None, :]
         if ONE_POSITION:
             at_table = tl.cast(m // batch, tl.int64) * table_stride_s + half
@@ -305,8 +320,8 @@ def qkv_grad_pack_kernel(
         tl.store(gamma_ptr + row + tl.arange(0, BLOCK_N), tl.sum(dw, axis=0))
     if SUMS:
         at_sum = tl.cast(tile_m, tl.int64) * N + n + tl.arange(0, BLOCK_N)
-        tl.store(partial_ptr + at_sum, tl.sum(tile.to(tl.float32), axis=0))
+        tl.store(partial_ptr + at_sum, tl.sum(widened(tile), axis=0))
     emit(
         tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, rng_ptr, m, n, M, N,
-        ROW, COL, EVEN, BLOCK_M, BLOCK_N,
+        ROW, COL, EVEN, LONG, BLOCK_M, BLOCK_N,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: PLR1714, RUF005, SIM108 - Triton's language has no `in`, no unpacking into tuples, and
-# compiles both arms of a conditional expression
+# ruff: noqa: PLR1714, RET505, RUF005, SIM108 - Triton's language has no `in`, no unpacking into tuples,
+# compiles both arms of a conditional expression and what follows a return
 """Triton pieces of the packers, on tensors that hold one element of every strip. fp32 throughout.
 
 A strip is a whole block of 32 or a quarter of one: a tuple of WIDTH tensors (rows, strips), WIDTH
@@ -63,6 +63,17 @@ def extra_of(name):
 def power_of_two(exponent):
     """2.0 ** exponent, exact."""
     return 2.0**exponent
+
+
+@triton.jit
+def widened(x):
+    """x as fp32. bf16 by its bits: the upper half of a register is a mask away, where a conversion
+    would move it down first.
+    """
+    if x.dtype == tl.bfloat16:
+        return (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+    else:
+        return x.to(tl.float32)
 
 
 @triton.jit
@@ -196,9 +207,14 @@ def stochastic_code(y, word, FMT: tl.constexpr):
 
 @triton.jit
 def random_words(rng_ptr, index, STREAM: tl.constexpr):
-    """Four Philox 4x32-10 words (uint32) for counters `index` (int64). rng_ptr: [seed, offset]."""
+    """Four Philox 4x32-10 words (uint32) for counters `index` (int64, or int32 and not negative).
+
+    rng_ptr: [seed, offset].
+    """
     seed = tl.load(rng_ptr).to(tl.uint64)
     offset = tl.load(rng_ptr + 1).to(tl.uint64)
+    if index.dtype == tl.int32:
+        index = index.to(tl.uint32)
     index = index.to(tl.uint64)
     c0 = (index & 0xFFFFFFFF).to(tl.uint32)
     c1 = (index >> 32).to(tl.uint32)
@@ -209,14 +225,13 @@ def random_words(rng_ptr, index, STREAM: tl.constexpr):
     k0 = (seed & 0xFFFFFFFF).to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
     for _ in tl.static_range(10):
-        high0 = tl.umulhi(c0, 0xD2511F53)
-        high1 = tl.umulhi(c2, 0xCD9E8D57)
-        low0 = tl.mul(c0, 0xD2511F53, sanitize_overflow=False)
-        low1 = tl.mul(c2, 0xCD9E8D57, sanitize_overflow=False)
-        c0 = high1 ^ c1 ^ k0
-        c1 = low1
-        c2 = high0 ^ c3 ^ k1
-        c3 = low0
+        # One instruction gives both halves of a product.
+        p0 = c0.to(tl.uint64) * 0xD2511F53
+        p1 = c2.to(tl.uint64) * 0xCD9E8D57
+        c0 = (p1 >> 32).to(tl.uint32) ^ c1 ^ k0
+        c1 = p1.to(tl.uint32)
+        c2 = (p0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c3 = p0.to(tl.uint32)
         k0 = tl.add(k0, 0x9E3779B9, sanitize_overflow=False)
         k1 = tl.add(k1, 0xBB67AE85, sanitize_overflow=False)
     return c0, c1, c2, c3
@@ -248,7 +263,8 @@ def _across(x, STRIPS: tl.constexpr, A: tl.constexpr, S: tl.constexpr):
     mine = tl.reshape(x, [A, S // 4, 4])
     place = tl.arange(0, 4)[None, None, :]
     other = tl.gather(mine, tl.broadcast_to(place ^ STRIPS, [A, S // 4, 4]), 2)
-    y = tl.where((place & STRIPS) == 0, mine + other, other - mine)
+    sign = tl.where((place & STRIPS) == 0, 1.0, -1.0)
+    y = tl.fma(mine, tl.broadcast_to(sign, [A, S // 4, 4]), other)
     return tl.reshape(y, [A, S])
 
 
@@ -261,10 +277,31 @@ def _butterfly_across(xs, STRIPS: tl.constexpr, A: tl.constexpr, S: tl.constexpr
 
 
 @triton.jit
-def rotate(xs, POINTS: tl.constexpr, WIDTH: tl.constexpr, A: tl.constexpr, S: tl.constexpr):
-    """Strips (A, S) rotated in groups of POINTS, same order of operations as the reference."""
-    ys = scaled(xs, 1.0 / POINTS, WIDTH)
-    ys = _butterfly(ys, 1, WIDTH)
+def _scaled_butterfly(xs, FACTOR: tl.constexpr, WIDTH: tl.constexpr):
+    """Neighbours times FACTOR, added and subtracted: one product of two is fused with the sum."""
+    ys = ()
+    for i in tl.static_range(0, WIDTH, 2):
+        y = xs[i] * FACTOR
+        ys = ys + (tl.fma(xs[i + 1], FACTOR, y), tl.fma(xs[i + 1], -FACTOR, y))
+    return ys
+
+
+@triton.jit
+def rotate(
+    xs,
+    POINTS: tl.constexpr,
+    EXACT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    A: tl.constexpr,
+    S: tl.constexpr,
+):
+    """Strips (A, S) rotated in groups of POINTS, same order of operations as the reference. EXACT:
+    dividing an element by POINTS loses no bit, as with values of bf16.
+    """
+    if EXACT:
+        ys = _scaled_butterfly(xs, 1.0 / POINTS, WIDTH)
+    else:
+        ys = _butterfly(scaled(xs, 1.0 / POINTS, WIDTH), 1, WIDTH)
     ys = _butterfly(ys, 2, WIDTH)
     ys = _butterfly(ys, 4, WIDTH)
     if WIDTH == 8:

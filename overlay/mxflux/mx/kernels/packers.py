@@ -34,6 +34,7 @@ from mxflux.mx.kernels.elements import (
     six_bits,
     stochastic_code,
     strip_maximum,
+    widened,
 )
 
 
@@ -163,10 +164,10 @@ def _strip_units(ws, FMT: tl.constexpr, A: tl.constexpr, S: tl.constexpr):
         t = tl.arange(0, 4)[None, None, :]
         after = tl.broadcast_to(tl.minimum(t + 1, 3), [A, S // 4, 4])
         next_low, next_high = tl.gather(low, after, 2), tl.gather(high, after, 2)
-        h1_h2, h2_n0 = (low >> 16) | (high << 16), high | (next_low << 16)
-        n1_n2 = (next_low >> 16) | (next_high << 16)
-        first = tl.where(t == 0, low, tl.where(t == 1, h1_h2, h2_n0))
-        second = tl.where(t == 0, h2_n0, tl.where(t == 1, next_low, n1_n2))
+        h2_n0, n1_n2 = high | (next_low << 16), (next_low >> 16) | (next_high << 16)
+        by = tl.broadcast_to((t * 16).to(tl.uint64), [A, S // 4, 4])
+        first = (_double(low, h2_n0) >> by).to(tl.uint32)
+        second = (_double(h2_n0, n1_n2) >> by).to(tl.uint32)
         return tl.reshape(_double(first, second), [A, S])
     else:
         return _double(ws[0], ws[1])
@@ -184,7 +185,7 @@ def _store_units(
     LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
 ):
-    """Write units (rows r (R, 1), unit slots u (1, U) along K; both int64) of a blob."""
+    """Write units (rows r (R, 1), unit slots u (1, U) along K) of a blob."""
     SIX: tl.constexpr = bits_of(FMT) == 6
     if SIX or LAYOUT == "aiter_a4w4_b.v1":
         at = _unit_at(r, u // 4, u % 4, K, FMT, LAYOUT)
@@ -204,7 +205,7 @@ def _store_units(
 
 @triton.jit
 def _store_scales(scale_ptr, s, r, g, rows, K, LAYOUT: tl.constexpr, EVEN: tl.constexpr):
-    """Write the scale bytes s of blocks g (1, G) of rows r (R, 1), both int64."""
+    """Write the scale bytes s of blocks g (1, G) of rows r (R, 1)."""
     scale_rows = rows if LAYOUT == "plain.v1" else tl.cdiv(rows, 256) * 256
     scale_groups = (
         tl.cdiv(K, 256) * 8
@@ -235,7 +236,14 @@ def eighths(x, A: tl.constexpr, B: tl.constexpr):
 def _load(at, mask, EVEN: tl.constexpr):
     """fp32 values at pointers `at`, 0 where the mask is off; EVEN: the mask is on everywhere."""
     x = tl.load(at) if EVEN else tl.load(at, mask=mask, other=0.0)
-    return x.to(tl.float32)
+    return widened(x)
+
+
+@triton.jit
+def _index(start, COUNT: tl.constexpr, LONG: tl.constexpr):
+    """start, start + 1, ...: COUNT of them, in 64 bits if LONG."""
+    i = start + tl.arange(0, COUNT)
+    return i.to(tl.int64) if LONG else i
 
 
 @triton.jit
@@ -261,6 +269,8 @@ def emit_rows(
     BLOCK_2D: tl.constexpr,
     LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
+    EXACT: tl.constexpr,
+    LONG: tl.constexpr,
     A: tl.constexpr,
     N_TILE: tl.constexpr,
 ):
@@ -270,7 +280,7 @@ def emit_rows(
     S: tl.constexpr = N_TILE // 8
     B: tl.constexpr = N_TILE // 32
     if HADAMARD:
-        xs = rotate(xs, HADAMARD, 8, A, S)
+        xs = rotate(xs, HADAMARD, EXACT, 8, A, S)
     b = tl.max(tl.reshape(strip_maximum(xs, 8), [A, B, 4]), axis=2)
     if BLOCK_2D:
         top = tl.max(tl.reshape(b, [A // 32, 32, B]), axis=1)
@@ -280,13 +290,13 @@ def emit_rows(
     EXTRA: tl.constexpr = 0 if STOCHASTIC else extra_of(FMT)
     ys = scaled(xs, inverse_scale(each, EXTRA), 8)
     K = _stored_k(N, LAYOUT)
-    r = (m + tl.arange(0, A)).to(tl.int64)[:, None]
-    strip = (n // 8 + tl.arange(0, S)).to(tl.int64)[None, :]
+    r = _index(m, A, LONG)[:, None]
+    strip = _index(n // 8, S, LONG)[None, :]
     index = (r * (K // 8) + strip) * 2
     ws = _words(ys, rng_ptr, index, each != 255, FMT, STOCHASTIC, 0, 8)
     units = _strip_units(ws, FMT, A, S)
     _store_units(data_ptr, units, r, strip, M, K, FMT, LAYOUT, EVEN)
-    g = (n // 32 + tl.arange(0, B)).to(tl.int64)[None, :]
+    g = _index(n // 32, B, LONG)[None, :]
     _store_scales(scale_ptr, s, r, g, M, K, LAYOUT, EVEN)
 
 
@@ -310,17 +320,19 @@ def _pack_rows(
     LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
     WIDE: tl.constexpr,
+    LONG: tl.constexpr,
     A: tl.constexpr,
     N_TILE: tl.constexpr,
 ):
     """Pack rows m .. m + A, columns n .. n + N_TILE into the row blob (M, N)."""
+    EXACT: tl.constexpr = tile_ptr.dtype.element_ty == tl.bfloat16
     r = tl.arange(0, A)[:, None]
     c = tl.arange(0, N_TILE)[None, :]
     at = tile_ptr + _offset(r, stride_m, WIDE) + _offset(c, stride_n, WIDE)
     xs = eighths(_load(at, (r < M - m) & (c < N - n), EVEN), A, N_TILE // 8)
     emit_rows(
         xs, data_ptr, scale_ptr, rng_ptr, m, n, M, N,
-        FMT, MODE, HADAMARD, STOCHASTIC, BLOCK_2D, LAYOUT, EVEN, A, N_TILE,
+        FMT, MODE, HADAMARD, STOCHASTIC, BLOCK_2D, LAYOUT, EVEN, EXACT, LONG, A, N_TILE,
     )  # fmt: skip
 
 
@@ -341,6 +353,8 @@ def emit_columns(
     BLOCK_2D: tl.constexpr,
     LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
+    EXACT: tl.constexpr,
+    LONG: tl.constexpr,
     C: tl.constexpr,
     D: tl.constexpr,
 ):
@@ -348,7 +362,7 @@ def emit_columns(
     block in the i-th, into the column blob (N, M).
     """
     if HADAMARD:
-        xs = rotate(xs, HADAMARD, 32, C, D)
+        xs = rotate(xs, HADAMARD, EXACT, 32, C, D)
     b = strip_maximum(xs, 32)
     if BLOCK_2D:
         top = tl.max(tl.reshape(b, [C, D // 32, 32]), axis=2)
@@ -357,13 +371,13 @@ def emit_columns(
     EXTRA: tl.constexpr = 0 if STOCHASTIC else extra_of(FMT)
     ys = scaled(xs, inverse_scale(s, EXTRA), 32)
     K = _stored_k(M, LAYOUT)
-    r = (n + tl.arange(0, D)).to(tl.int64)
-    g = (m // 32 + tl.arange(0, C)).to(tl.int64)
+    r = _index(n, D, LONG)
+    g = _index(m // 32, C, LONG)
     index = (r[None, :] * (K // 32) + g[:, None]) * 8
     ws = _words(ys, rng_ptr, index, s != 255, FMT, STOCHASTIC, 1, 32)
     units = _block_units(ws, FMT, C, D)
     units = tl.reshape(tl.permute(units, (1, 0, 2)), [D, C * 4])
-    u = (m // 8 + tl.arange(0, C * 4)).to(tl.int64)[None, :]
+    u = _index(m // 8, C * 4, LONG)[None, :]
     _store_units(data_ptr, units, r[:, None], u, N, K, FMT, LAYOUT, EVEN)
     _store_scales(scale_ptr, tl.trans(s), r[:, None], g[None, :], N, K, LAYOUT, EVEN)
 
@@ -388,20 +402,22 @@ def _pack_columns(
     LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
     WIDE: tl.constexpr,
+    LONG: tl.constexpr,
     C: tl.constexpr,
     D: tl.constexpr,
 ):
     """Pack rows m .. m + 32 * C, columns n .. n + D into the column blob (N, M)."""
+    EXACT: tl.constexpr = tile_ptr.dtype.element_ty == tl.bfloat16
     c = tl.arange(0, D)[None, :]
     r = (tl.arange(0, C) * 32)[:, None]
-    lane = _offset(r, stride_m, WIDE) + _offset(c, stride_n, WIDE)
+    across = _offset(c, stride_n, WIDE)
     xs = ()
     for i in tl.static_range(32):
-        at = tile_ptr + tl.cast(i, tl.int64) * stride_m + lane
+        at = tile_ptr + (_offset(r + i, stride_m, WIDE) + across)
         xs = xs + (_load(at, (r + i < M - m) & (c < N - n), EVEN),)
     emit_columns(
         xs, data_ptr, scale_ptr, rng_ptr, m, n, M, N,
-        FMT, MODE, HADAMARD, STOCHASTIC, BLOCK_2D, LAYOUT, EVEN, C, D,
+        FMT, MODE, HADAMARD, STOCHASTIC, BLOCK_2D, LAYOUT, EVEN, EXACT, LONG, C, D,
     )  # fmt: skip
 
 
@@ -434,6 +450,7 @@ def mx_pack_kernel(
     COL_LAYOUT: tl.constexpr,
     EVEN: tl.constexpr,
     WIDE: tl.constexpr,
+    LONG: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -442,6 +459,7 @@ def mx_pack_kernel(
     One program a tile, tiles_n tiles a row of tiles (one grid axis: the others end at 65535). The
     grid covers the padding of the layouts too. Pointers of a blob that is off are not read. EVEN: M
     and N are multiples of the tile and nothing is padded. WIDE: a tile spans 2**31 elements of x.
+    LONG: the grid does.
     """
     pid = tl.program_id(0)
     m = pid // tiles_n * BLOCK_M
@@ -467,6 +485,7 @@ def mx_pack_kernel(
             ROW_LAYOUT,
             EVEN,
             WIDE,
+            LONG,
             BLOCK_M,
             BLOCK_N,
         )
@@ -490,6 +509,7 @@ def mx_pack_kernel(
             COL_LAYOUT,
             EVEN,
             WIDE,
+            LONG,
             BLOCK_M // 32,
             BLOCK_N,
         )

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mxflux.evaluation.errors import EvaluationResultError
+from mxflux.evaluation.errors import EvaluationResultError, ShortDataError
 
 from .errors import NonFiniteError
 from .probes import TimedBatches, TrainProfile
@@ -82,7 +82,9 @@ class Loop:
         """What ends the run on every rank alike does not lose what is still being written."""
         try:
             yield
-        except (NonFiniteError, EvaluationResultError):
+        except (NonFiniteError, EvaluationResultError) as error:
+            if isinstance(error, ShortDataError):
+                self._save_the_end()
             self.checkpoints.close()
             raise
 
@@ -160,9 +162,7 @@ class Loop:
         return None
 
     def _end(self, outcome: Outcome) -> Outcome:
-        due = outcome.step > 0 and self.checkpoints.is_due(outcome.step)
-        if self.recipe.checkpoint.save_final or due:
-            self._save()
+        self._save_the_end()
         self.checkpoints.close()
         if outcome.status == "stopped" and self.checkpoints.saved_step != outcome.step:
             reason = f"{outcome.reason}; not saved (checkpoint.save_final=false)"
@@ -175,6 +175,12 @@ class Loop:
                 reason=outcome.reason,
             )
         return outcome
+
+    def _save_the_end(self) -> None:
+        """Save where the run ends, unless the recipe has it that nothing is saved there."""
+        step = self.position.step
+        if self.recipe.checkpoint.save_final or (step > 0 and self.checkpoints.is_due(step)):
+            self._save()
 
     def _save(self) -> None:
         with self.ready.hooks.parameters_complete():

@@ -73,6 +73,8 @@ def supervise(
         while True:
             outcome = _attempt(run, argv_of, environment, settings, stop, facts)
             if not outcome.may_go_better or stop.received or restarts == settings.max_restarts:
+                if outcome.status == "failed" and settings.notes is not None:
+                    print(f"next: {telling.next_step(run, outcome.exit_code)}", file=settings.notes)
                 return outcome.exit_code
             restarts += 1
             step = progress.checkpointed_step(run)
@@ -141,7 +143,7 @@ def _attempt(
         record.end_attempt(run, status="failed", exit_code=RUNTIME, reason=reason)
         raise
     outcome = _judge(logs, status, stop, progress.since(run, position))
-    _tell(run, logs, outcome, settings)  # first: on a full disk the record cannot be written
+    _tell(logs, outcome, settings)  # first: on a full disk the record cannot be written
     record.end_attempt(
         run,
         status=outcome.status,
@@ -179,7 +181,7 @@ def torchrun_output(logs: Path) -> list[str]:
     return [file.read_text("utf-8", "replace") for file in files]
 
 
-def _tell(run: Path, logs: Path, outcome: Outcome, settings: Settings) -> None:
+def _tell(logs: Path, outcome: Outcome, settings: Settings) -> None:
     """Say how an attempt ended; of a failure with the end of the log that shows it."""
     step = outcome.done.last_step
     after = "before its first step" if step is None else f"after step {step}"
@@ -192,7 +194,6 @@ def _tell(run: Path, logs: Path, outcome: Outcome, settings: Settings) -> None:
     _say(settings, f"error: {outcome.reason}, {after}")
     if settings.notes is not None:
         print(*telling.end_of_log(logs, outcome.failure), sep="\n", file=settings.notes, flush=True)
-        print(f"next: {telling.next_step(run, outcome.exit_code)}", file=settings.notes, flush=True)
 
 
 def _say(settings: Settings, text: str) -> None:

@@ -8,6 +8,7 @@ everything whose bytes matter (am, format-patch, apply, fast-import, cat-file) c
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -158,6 +159,11 @@ def git(
 ) -> bytes:
     """Run git and return exactly the bytes of its standard output."""
     return run_git(*args, cwd=cwd, stdin=stdin, env=env).stdout
+
+
+def shell_git(path: Path) -> str:
+    """Return how a user types git for a repository: its path may hold blanks and quotes."""
+    return f"git -C {shlex.quote(str(path))}"
 
 
 def git_text(*args: str | Path, cwd: Path | None = None) -> str:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mxtree.git import git, git_text
+from mxtree.rebase.bases import resolve
 from mxtree.rebase.forecast import forecast
 from mxtree.rebase.model import Outcome
 from mxtree.rebase.story import GRAPH_LIMIT
 from mxtree.rebase.verbs import Options, request, run
-from mxtree.upstreams import load_upstreams
+from mxtree.upstreams import Source, load_upstreams
 
 if TYPE_CHECKING:
     from mxtree.rebase.model import Rebase
@@ -254,3 +256,23 @@ def test_a_forecast_of_a_long_series_tells_them_too_and_says_what_is_next(
     lab.project.series_dir("thing", "2.0").mkdir()
     assert run(Options("thing", "2.0", source=given, dry_run=True)) == 0
     assert "patches/thing/2.0 holds a series for 2.0 already" in capsys.readouterr().out
+
+
+def test_a_conflict_names_the_release_between_that_had_the_patch(lab: Lab) -> None:
+    lab.commit({"a": text()})
+    lab.release("1.0")
+    lab.commit({"a": text((30, "thirty\n"))})
+    lab.release("1.5")
+    lab.commit({"a": text((30, "thirty, better\n"))})
+    lab.release("2.0")
+    lab.series({"a": text((30, "thirty\n"))})
+    upstream = load_upstreams(lab.project).get("thing")
+    wanted = Options(upstream="thing", onto="2.0", source=f"git:{lab.upstream}")
+    given = request(lab.project, upstream, wanted)
+    between = resolve(lab.project, upstream, "1.5", Source.parse(wanted.source))
+    given = replace(given, between=(between,), history=None)
+    said = "release 1.5 has all of it, 2.0 changed it"
+    assert forecast(lab.project, given).rebase.steps[0].evidence == f"in a; {said}"
+    rebase = lab.session.start(given)
+    assert (rebase.status, rebase.current.evidence) == ("conflict", said)
+    assert lab.session.skip("upstream has it").steps[0].evidence == "upstream has it"

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from mxtree.__main__ import main
 from mxtree.engine import apply_series
 from mxtree.errors import ExitCode, FatalError
-from mxtree.git import git, git_text
+from mxtree.git import git, git_text, shell_git
 from mxtree.rebase import finish as finishing
 from mxtree.rebase.model import Outcome
 from mxtree.rebase.screen import conflict_screen
@@ -51,6 +52,7 @@ def test_the_screen_says_everything(conflicted: Lab) -> None:
     error = conflict_screen(work, rebase, canonical_series(work.path, rebase)[1])
     shown = "\n".join([error.message, *error.details, error.hint or ""])
     assert error.code == ExitCode.CONFLICT
+    assert shell_git(Path("/a b/it's")) == """git -C '/a b/it'"'"'s'"""
     for expected in (
         "0002-Patch-2.patch",
         "2 of 3",

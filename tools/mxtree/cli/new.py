@@ -26,19 +26,22 @@ def new(
 ) -> None:
     """Commit the changes in a work tree as a new patch, with empty header fields to fill in."""
     from mxtree.edit.rewrite import new_patch
+    from mxtree.git import shell_git
     from mxtree.project import find_project
 
     patch = new_patch(find_project(), _where(tree), upstream, subject)
     print(f"{patch.upstream}/{patch.name} is commit {patch.commit[:12]}")
-    print(f"next: git -C {patch.repository} commit --amend (fill in the fields), mxtree export")
+    git = shell_git(patch.repository)
+    print(f"next: {git} commit --amend (fill in the fields), mxtree export")
 
 
 def edit(patch: _Patch, tree: _Tree = None) -> None:
     """Stop the work tree at a patch, to change or reword it, as `git rebase -i` does."""
     from mxtree.edit.rewrite import edit_patch
+    from mxtree.git import shell_git
 
     found = edit_patch(_where(tree), patch)
-    git = f"git -C {found.repository}"
+    git = shell_git(found.repository)
     print(f"stopped at {found.upstream}/{found.name}")
     print(f"next: change files, {git} commit --all --amend, {git} rebase --continue, mxtree export")
     print(f"back: {git} rebase --abort")

@@ -15,7 +15,7 @@ from mxtree.edit.naming import assign_names, names_in_all_versions
 from mxtree.edit.notes import read_notes, write_notes
 from mxtree.engine import Applied, Fit, apply_series
 from mxtree.errors import ExitCode, FatalError
-from mxtree.git import git, git_text, run_git
+from mxtree.git import git, git_text, run_git, shell_git
 from mxtree.series import Patch, load_series
 from mxtree.series.canonical import format_range
 from mxtree.tree.manifest import load_manifest
@@ -128,7 +128,7 @@ def refuse_unfinished(repository: Path) -> None:
         if Path(path).exists():
             raise FatalError(
                 f"{repository}: an operation of git is unfinished ({state})",
-                hint=f"git -C {repository} status tells how to finish or abort it",
+                hint=f"{shell_git(repository)} status tells how to finish or abort it",
                 code=ExitCode.CHECK_FAILED,
             )
     dirty = git("status", "--porcelain", "-z", cwd=repository).decode("utf-8", "replace")
@@ -136,7 +136,8 @@ def refuse_unfinished(repository: Path) -> None:
         raise FatalError(
             f"{repository} has changes that are in no commit",
             details=[line for line in dirty.split("\0") if line][:20],
-            hint=f"git -C {repository} commit (a new patch), commit --amend, or mxtree fold PATCH",
+            hint=f"{shell_git(repository)} commit (a new patch), commit --amend, "
+            "or mxtree fold PATCH",
             code=ExitCode.CHECK_FAILED,
         )
 
@@ -154,7 +155,8 @@ def _commits(repository: Path, base: str, head: str) -> tuple[_Commit, ...]:
     if above.returncode:
         raise FatalError(
             f"{repository}: HEAD is not on top of the upstream release ({base[:12]})",
-            hint=f"git -C {repository} rebase {base[:12]}, or mxtree rebase for another release",
+            hint=f"{shell_git(repository)} rebase {base[:12]}, "
+            "or mxtree rebase for another release",
             code=ExitCode.CHECK_FAILED,
         )
     fields = "%H%x00%T%x00%an <%ae> %ad%x00%B%x00"
@@ -208,7 +210,7 @@ def _apply_back(
 def _refuse(repository: Path, commit: _Commit, reason: str) -> None:
     raise FatalError(
         f"commit {commit.id[:12]} ({_subject(commit)}) does not survive the patch format: {reason}",
-        hint=f"git -C {repository} rebase -i {commit.id[:12]}^ and change that commit",
+        hint=f"{shell_git(repository)} rebase -i {commit.id[:12]}^ and change that commit",
         code=ExitCode.CHECK_FAILED,
     )
 

@@ -15,7 +15,7 @@ from mxtree.edit.locate import Located, locate, patches_of
 from mxtree.edit.naming import names_in_all_versions, next_id, slug
 from mxtree.edit.notes import NOTES_REF
 from mxtree.errors import ExitCode, FatalError
-from mxtree.git import git, git_text, run_git
+from mxtree.git import git, git_text, run_git, shell_git
 from mxtree.series.fields import REQUIRED
 from mxtree.tree.manifest import load_manifest
 
@@ -78,7 +78,7 @@ def fold(tree: Path, wanted: str) -> Located:
     git("add", "--all", cwd=repository)
     env = author_env(repository)
     git("commit", "--quiet", f"--fixup={patch.commit}", cwd=repository, env=env)
-    git_here = f"git -C {repository}"
+    git_here = shell_git(repository)
     result = run_git(
         *("rebase", "--interactive", "--autosquash", "--quiet", f"{patch.commit}^"),
         cwd=repository,

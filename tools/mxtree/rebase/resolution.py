@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mxtree.errors import ExitCode, FatalError
+from mxtree.git import shell_git
 from mxtree.series import Patch
 from mxtree.series.canonical import format_range
 
@@ -59,7 +60,7 @@ def _refuse_strangers(work: Work, upstream: str, head: str, *, below: str) -> No
         f"{work.path} has commits that this rebase did not make; HEAD should be one commit on "
         f"top of {below[:12]}",
         details=log,
-        hint=f"git -C {work.path} reset --soft {below[:12]} makes them one change to commit; "
+        hint=f"{shell_git(work.path)} reset --soft {below[:12]} makes them one change to commit; "
         f"then mxtree rebase {upstream} --continue",
         code=ExitCode.CHECK_FAILED,
     )
@@ -67,7 +68,7 @@ def _refuse_strangers(work: Work, upstream: str, head: str, *, below: str) -> No
 
 def _refuse_unready(work: Work, rebase: Rebase) -> None:
     again = (
-        f"edit them, git -C {work.path} add the files, "
+        f"edit them, {shell_git(work.path)} add the files, "
         f"then mxtree rebase {rebase.upstream} --continue"
     )
     unmerged = work.unmerged()
@@ -75,7 +76,9 @@ def _refuse_unready(work: Work, rebase: Rebase) -> None:
         _refuse(f"{len(unmerged)} paths are unmerged", unmerged, again)
     unstaged = work.git("diff", "--name-only", "-z").decode("utf-8", "replace").split("\0")[:-1]
     if unstaged:
-        _refuse("changes are not staged", unstaged, f"git -C {work.path} add them, or restore them")
+        _refuse(
+            "changes are not staged", unstaged, f"{shell_git(work.path)} add them, or restore them"
+        )
     marked = _with_markers(work, rebase)
     if marked:
         _refuse("conflict markers remain", marked, again)
@@ -87,7 +90,7 @@ def _refuse_uncommitted(work: Work, rebase: Rebase) -> None:
     paths = staged.decode("utf-8", "replace").split("\0")[:-1]
     if paths:
         again = f"then mxtree rebase {rebase.upstream} --continue"
-        amend = f"git -C {work.path} commit --amend --no-edit, {again}"
+        amend = f"{shell_git(work.path)} commit --amend --no-edit, {again}"
         _refuse("changes are staged and in no commit", paths, amend)
 
 
@@ -100,7 +103,7 @@ def refuse_lost_message(work: Work, commit: str) -> None:
         raise FatalError(
             f"a patch file would cut or misread the message of {commit[:12]}",
             details=["lines like `---`, `diff -`, `Index:` or a first line `From:` end it early"],
-            hint=f"git -C {work.path} commit --amend, and word it otherwise",
+            hint=f"{shell_git(work.path)} commit --amend, and word it otherwise",
             code=ExitCode.CONFLICT,
         )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mxtree.engine import apply_prefix
 from mxtree.errors import ExitCode, FatalError
+from mxtree.git import shell_git
 from mxtree.rebase.commands import changed_by_exec
 from mxtree.rebase.culprits import culprits
 from mxtree.rebase.hunks import old_spans
@@ -23,6 +24,7 @@ def conflict_screen(work: Work, rebase: Rebase, patch: Patch) -> FatalError:
     """Return the error that tells the user everything about the conflict at hand."""
     unmerged = work.unmerged()
     details = [f"in {path}{_gone(work, rebase, path)}" for path in unmerged]
+    details += [rebase.current.evidence] if rebase.current.evidence else []
     details += _strict(work, rebase, patch)
     for path, span in list(old_spans(patch, context=0))[:_HUNKS_SHOWN]:
         if path in unmerged or not unmerged:
@@ -35,7 +37,7 @@ def conflict_screen(work: Work, rebase: Rebase, patch: Patch) -> FatalError:
         f"conflict in patch {rebase.current.name} ({rebase.current.title}), "
         f"{rebase.position + 1} of {len(rebase.steps)}",
         details=details,
-        hint=f"edit the files in {work.path}, git -C {work.path} add them, then\n"
+        hint=f"edit the files in {work.path}, {shell_git(work.path)} add them, then\n"
         f"  {verb} --continue\n"
         f'or leave the patch out: {verb} --skip --reason "..."\n'
         f"or give up, all as before: {verb} --abort",
@@ -48,7 +50,7 @@ def exec_screen(work: Work, rebase: Rebase) -> FatalError:
     step = rebase.steps[rebase.position - 1]
     changed = changed_by_exec(work, rebase)
     what = "failed or changed files" if changed else "failed"
-    undo = f"git -C {work.path} reset --hard {rebase.tip[:12]}"
+    undo = f"{shell_git(work.path)} reset --hard {rebase.tip[:12]}"
     return FatalError(
         f"the command of --exec {what} after patch {step.name}: {rebase.exec_command}",
         details=changed[:20],

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mxtree import locks
 from mxtree.engine import apply_series
 from mxtree.errors import ExitCode, FatalError
+from mxtree.git import shell_git
 from mxtree.rebase import bases
 from mxtree.rebase.classify import classify, new_patches
 from mxtree.rebase.commands import run_exec
@@ -81,7 +83,8 @@ class Session:
         if target.exists():
             raise FatalError(
                 f"{target} exists already",
-                hint=f"to carry the series there again: git -C {self.project.root} rm -r {target} "
+                hint=f"to carry the series there again: {shell_git(self.project.root)} rm -r "
+                f"{shlex.quote(str(target))} "
                 "first; the commit before has it for comparison",
             )
 
@@ -96,7 +99,7 @@ class Session:
             if rebase.status == "conflict":
                 commit = commit_resolution(self._work, rebase)
                 rebase = rebase.with_step(
-                    rebase.position, outcome=Outcome.RESOLVED, new_commit=commit
+                    rebase.position, outcome=Outcome.RESOLVED, new_commit=commit, evidence=""
                 ).model_copy(update={"tip": commit, "status": "running"})
                 self.store.save(rebase)
             elif rebase.status == "exec-failed":
@@ -150,8 +153,8 @@ class Session:
         if not directory.is_dir() or directory_digest(directory) != rebase.series:
             raise FatalError(
                 f"{directory} was changed since the rebase began",
-                hint=f"undo the change (git checkout -- {directory}), or start again: "
-                f"mxtree rebase {rebase.upstream} --abort",
+                hint=f"undo the change (git checkout -- {shlex.quote(str(directory))}), "
+                f"or start again: mxtree rebase {rebase.upstream} --abort",
                 code=ExitCode.CHECK_FAILED,
             )
         return rebase

@@ -65,6 +65,10 @@ class Store:
         if not self.folder.exists():
             raise FatalError(
                 f"no rebase of {self.upstream} is under way",
+                details=[
+                    f"the last one is finished; mxtree rebase {self.upstream} --undo undoes it"
+                ]
+                * self.finished.exists(),
                 hint=f"mxtree rebase {self.upstream} --onto VERSION starts one",
             )
         try:

@@ -79,6 +79,16 @@ class Upstreamed:
             return ""
         return f"same patch-id as {twin}; upstream changed its lines again since"
 
+    def held_between(self, patch: bytes) -> str:
+        """Return which release between the bases has the whole patch, though the new one has not.
+
+        What it says is for the user to decide on: the new base has changed or removed it since.
+        """
+        for end in self._rebase.between:
+            if self._work.reverse_applies(patch, end.commit):
+                return f"release {end.version} has all of it, {self._rebase.new.version} changed it"
+        return ""
+
     def _first_holder(self, patch: bytes) -> str:
         """Return the first commit or release that has the content, by bisection."""
         stones = self._milestones

@@ -163,13 +163,16 @@ class Walk:
         evidence = upstreamed.after_conflict(index, self._patches[index].raw)
         if evidence:
             return rebase.with_step(index, outcome=Outcome.MERGED, evidence=evidence)
+        held = upstreamed.held_between(self._patches[index].raw)
         if self._forecast:
             files = ", ".join(unmerged) or "its files"
-            return rebase.with_step(index, outcome=Outcome.CONFLICT, evidence=f"in {files}")
+            told = f"in {files}{f'; {held}' * bool(held)}"
+            return rebase.with_step(index, outcome=Outcome.CONFLICT, evidence=told)
         # The proofs above used the work tree: bring the conflict back for the user.
         self._work.move_to(rebase.tip)
         self._work.pick([rebase.steps[index].old_commit])
         self._work.offer_message(rebase.steps[index].old_commit)
+        rebase = rebase.with_step(index, evidence=held)
         return rebase.model_copy(update={"status": "conflict"})
 
 

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from mxflux.recipe import Loaded, RecipeError, load
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 SMALL = """\
 device: cpu

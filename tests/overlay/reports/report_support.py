@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from mxflux.reports.page import Page
+
 BATCH = 16
 LINEARS = ("transformer.layers.0.mlp.linear_fc1", "transformer.layers.0.mlp.linear_fc2")
 RECIPE = """\
@@ -132,3 +134,10 @@ def effective(key: str, value: Any, status: str) -> dict[str, Any]:
     """An entry of effective.json."""
     stages = dict.fromkeys(("requested", "arguments", "validated", "live"), value)
     return {"key": key, **stages, "origin": "recipe.yaml:3", "status": status}
+
+
+def texts(page: Page, title: str) -> str:
+    """Everything that a section says."""
+    (section,) = [s for s in page.sections if s.title == title]
+    cells = [cell.text for table in section.tables for cells in table.rows for cell in cells]
+    return "\n".join([*section.text, *section.absent, *cells])

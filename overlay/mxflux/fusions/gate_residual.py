@@ -100,10 +100,8 @@ def _forward(
         plan = _forward_plans.get((signature(*args), eps), _plan_forward, *args, eps)
     if plan is COPY:
         return _forward(*map(checks.unit_inner, args), eps, traced=traced)
-    h = x.new_empty_strided(*plan.layout)
+    h, mean, rstd = plan.outputs(x, traced)
     out = torch.empty_like(h)
-    mean = x.new_empty(plan.rows, dtype=plan.acc)
-    rstd = torch.empty_like(mean)
     plan.launch.run(traced, *args, h, out, mean, rstd)
     return h, out, mean, rstd
 

@@ -32,6 +32,8 @@ ALIGNMENT = 16
 BUFFER_BYTES = 2**31 - 1
 """Largest storage for which Triton uses AMD's buffer instructions, as its launcher decides it."""
 
+_address = torch.Tensor.data_ptr
+
 INTERPRETER = not isinstance(reduce_partials_kernel, triton.runtime.JITFunction)
 """Whether kernels run in Triton's CPU interpreter: TRITON_INTERPRET=1 when they were defined."""
 
@@ -72,7 +74,7 @@ class Launch:
 
     def __call__(self, *pointers: torch.Tensor) -> None:
         """Launch on the current stream of the pointers' device."""
-        addresses = [tensor.data_ptr() for tensor in pointers]
+        addresses = list(map(_address, pointers))
         kept = self._keeps_guards(addresses, pointers)
         if kept and self.handle is not None:
             self.handle(*addresses, *self.tail)
@@ -127,19 +129,15 @@ def kept_handle(compiled: triton.compiler.CompiledKernel, grid: tuple[int, int, 
     runtime = triton.knobs.runtime
 
     def launch(*arguments: int | float) -> None:
-        if _is_set(runtime.launch_enter_hook) or _is_set(runtime.launch_exit_hook):
+        if current_device() != device:
+            with torch.cuda.device(device):
+                launch(*arguments)
+        elif _is_set(runtime.launch_enter_hook) or _is_set(runtime.launch_exit_hook):
             observed(*arguments)
         else:
             run(*grid, stream_of(device), function, metadata, None, None, None, *arguments)
 
-    def launch_anywhere(*arguments: int | float) -> None:
-        if current_device() == device:
-            launch(*arguments)
-        else:
-            with torch.cuda.device(device):
-                launch(*arguments)
-
-    return launch_anywhere
+    return launch
 
 
 def _is_set(hook: Any) -> bool:

@@ -91,9 +91,7 @@ def _forward(
         plan = _forward_plans.get(key, _plan_forward, x, scale, shift, eps)
     if plan is COPY:
         return _forward(*map(checks.unit_inner, (x, scale, shift)), eps, traced=traced)
-    out = x.new_empty_strided(*plan.layout)
-    mean = x.new_empty(plan.rows, dtype=plan.acc)
-    rstd = torch.empty_like(mean)
+    out, mean, rstd = plan.outputs(x, traced)
     # y, gate and h belong to the gated residual; their slots repeat tensors of the same dtypes
     plan.launch.run(traced, x, x, scale, scale, shift, out, out, mean, rstd)
     return out, mean, rstd

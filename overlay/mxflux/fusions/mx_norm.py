@@ -82,8 +82,7 @@ _statistics_plans: Plans[ln_plans.ForwardPlan] = Plans()
 def statistics(x: Tensor, scale: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """mean, rstd [S*B] of x, by the very reductions of `ln_modulate`."""
     plan = _statistics_plans.get((signature(x, scale), eps), _plan, x, x, scale, scale, eps, False)
-    mean = x.new_empty(plan.rows, dtype=plan.acc)
-    rstd = torch.empty_like(mean)
+    mean, rstd = torch.empty_like(plan.row_values), torch.empty_like(plan.row_values)
     plan.launch(x, x, scale, scale, scale, x, x, mean, rstd)
     return mean, rstd
 
@@ -92,9 +91,7 @@ def gated(x: Tensor, y: Tensor, gate: Tensor, eps: float) -> tuple[Tensor, Tenso
     """h = x + gate*y, mean, rstd, by the very operations of `gate_residual_ln_modulate`."""
     key = (signature(x, y, gate), eps)
     plan = _statistics_plans.get(key, _plan, x, y, gate, gate, eps, True)
-    h = x.new_empty_strided(*plan.layout)
-    mean = x.new_empty(plan.rows, dtype=plan.acc)
-    rstd = torch.empty_like(mean)
+    h, mean, rstd = plan.outputs(x)
     plan.launch(x, y, gate, gate, gate, h, h, mean, rstd)
     return h, mean, rstd
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import StringConstraints, ValidationInfo, model_validator
 from typing_extensions import Self
+
+from mxflux.flux.architecture import PRESETS, FluxArchitecture
 
 from .base import Section, Texts
 from .checkpoint import Checkpoint
@@ -25,26 +27,7 @@ from .schedule import Schedule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mxflux.flux.architecture import FluxArchitecture
-
-ARCHITECTURE_KEYS = (
-    "num_joint_layers",
-    "num_single_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "ffn_hidden_size",
-    "in_channels",
-    "out_channels",
-    "patch_size",
-    "context_dim",
-    "vec_in_dim",
-    "model_channels",
-    "theta",
-    "axes_dim",
-    "guidance_embed",
-    "add_qkv_bias",
-    "single_block_bias",
-)
+ARCHITECTURE_KEYS = tuple(field.name for field in fields(FluxArchitecture))
 """Keys of `model` that are sizes: null means the preset's."""
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -55,8 +38,6 @@ def build_architecture(preset: str, sizes: Mapping[str, Any]) -> FluxArchitectur
     Without one of its own, ffn_hidden_size follows another hidden_size, and out_channels another
     in_channels.
     """
-    from mxflux.flux.architecture import PRESETS
-
     given = {name: value for name, value in sizes.items() if value is not None}
     if "hidden_size" in given:
         given.setdefault("ffn_hidden_size", 4 * given["hidden_size"])

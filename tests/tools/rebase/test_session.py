@@ -150,6 +150,39 @@ def test_continue_takes_the_users_own_commit(conflicted: Lab) -> None:
     assert conflicted.session.resume().status == "done"
 
 
+@pytest.mark.parametrize("commits_by_hand", [False, True])
+def test_a_conflict_resolved_before_is_offered_again_and_named(
+    conflicted: Lab, monkeypatch: pytest.MonkeyPatch, commits_by_hand: bool
+) -> None:
+    work = conflicted.session.store.work
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    if commits_by_hand:
+        plain = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--no-edit"]
+        subprocess.run(plain, cwd=work, check=True)
+    assert conflicted.session.resume().steps[1].replayed == ()
+    conflicted.session.abort()
+    said = screen(conflicted, monkeypatch)
+    assert "in a is what was made of the same conflict before: look at it, then add it" in said
+    assert conflicted.file("a") == "one\nTWO 2\nthree\n"
+    with pytest.raises(FatalError, match="unmerged"):
+        conflicted.session.resume()
+    git("add", "a", cwd=work)
+    rebase = conflicted.session.resume()
+    assert rebase.status == "done"
+    assert rebase.steps[1].evidence.startswith("as resolved before in a; 2 of 2 changed lines")
+
+
+def test_another_conflict_is_not_taken_for_one_resolved_before(conflicted: Lab) -> None:
+    conflicted.resolve({"a": "one\nTWO 2\nthree\n"})
+    conflicted.session.resume()
+    conflicted.session.abort()
+    path = conflicted.project.series_dir(NAME, "1.0") / "0002-Patch-2.patch"
+    path.write_text(path.read_text().replace("+2\n", "+zwei\n"))
+    rebase = conflicted.start()
+    assert (rebase.status, rebase.current.replayed) == ("conflict", ())
+    assert "<<<<<<<" in conflicted.file("a")
+
+
 def test_conflict_markers_are_refused_with_file_and_line(conflicted: Lab) -> None:
     git("add", "a", cwd=conflicted.session.store.work)
     with pytest.raises(FatalError, match="conflict markers remain") as caught:

@@ -36,7 +36,8 @@ def classify(rebase: Rebase, old: Sequence[Patch], new: Mapping[str, bytes]) -> 
             outcome, evidence = _compare(patch.raw, new[step.name])
             rebase = rebase.with_step(index, outcome=outcome, evidence=evidence)
         elif step.outcome is Outcome.RESOLVED and step.name in new:
-            evidence = step.evidence or _by_hand(patch.raw, new[step.name])
+            told = (step.evidence, _by_hand(patch.raw, new[step.name]))
+            evidence = "; ".join(filter(None, told))
             rebase = rebase.with_step(index, evidence=evidence)
     return rebase
 

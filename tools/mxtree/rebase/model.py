@@ -52,7 +52,8 @@ class End(_Model):
 class Step(_Model):
     """One patch. ``outcome`` is None while it waits; ``evidence`` says why it is what it is.
 
-    ``follows`` are the patches left out of a forecast that a conflicting one builds on.
+    ``follows`` are the patches left out of a forecast that a conflicting one builds on,
+    ``replayed`` the files in which a resolution of the same conflict before was offered.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Step(_Model):
     new_commit: str | None = None
     evidence: str = ""
     follows: tuple[str, ...] = ()
+    replayed: tuple[str, ...] = ()
 
 
 class Rebase(_Model):

@@ -28,8 +28,7 @@ def commit_resolution(work: Work, rebase: Rebase) -> str:
     if head == rebase.tip:
         _refuse_unready(work, rebase)
         _refuse_empty(work, rebase, work.git("write-tree").decode().strip())
-        old = rebase.current.old_commit
-        work.git("commit", "--quiet", "--no-verify", "--cleanup=verbatim", "--reuse-message", old)
+        work.commit_as(rebase.current.old_commit)
         return work.head
     _refuse_strangers(work, rebase.upstream, head, below=rebase.tip)
     _refuse_unready(work, rebase)

@@ -24,6 +24,10 @@ def conflict_screen(work: Work, rebase: Rebase, patch: Patch) -> FatalError:
     """Return the error that tells the user everything about the conflict at hand."""
     unmerged = work.unmerged()
     details = [f"in {path}{_gone(work, rebase, path)}" for path in unmerged]
+    details += [
+        f"in {path} is what was made of the same conflict before: look at it, then add it"
+        for path in rebase.current.replayed
+    ]
     details += [rebase.current.evidence] if rebase.current.evidence else []
     details += _strict(work, rebase, patch)
     for path, span in list(old_spans(patch, context=0))[:_HUNKS_SHOWN]:

@@ -69,6 +69,7 @@ class Session:
             aside.clear()
             try:
                 rebase = prepare(self.project, aside.work, request)
+                Work(aside.work).share_resolutions(self.store.resolutions)
                 aside.save(rebase)
                 folder.rename(self.store.folder)
             except BaseException:
@@ -98,8 +99,12 @@ class Session:
             rebase = self.load()
             if rebase.status == "conflict":
                 commit = commit_resolution(self._work, rebase)
+                again = ", ".join(rebase.current.replayed)
                 rebase = rebase.with_step(
-                    rebase.position, outcome=Outcome.RESOLVED, new_commit=commit, evidence=""
+                    rebase.position,
+                    outcome=Outcome.RESOLVED,
+                    new_commit=commit,
+                    evidence=f"as resolved before in {again}" if again else "",
                 ).model_copy(update={"tip": commit, "status": "running"})
                 self.store.save(rebase)
             elif rebase.status == "exec-failed":

@@ -52,6 +52,11 @@ class Store:
         """What the last `--finish` changed, for `--undo`."""
         return self.folder.with_name(f"{self.upstream}.finished.json")
 
+    @property
+    def resolutions(self) -> Path:
+        """What git remembers of resolved conflicts (its rr-cache); outlives every rebase."""
+        return self.folder.with_name(f"{self.upstream}.resolutions")
+
     def is_open(self) -> bool:
         """Return whether a rebase is under way (or its state was lost)."""
         return self.folder.exists()

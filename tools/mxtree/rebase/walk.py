@@ -170,9 +170,9 @@ class Walk:
             return rebase.with_step(index, outcome=Outcome.CONFLICT, evidence=told)
         # The proofs above used the work tree: bring the conflict back for the user.
         self._work.move_to(rebase.tip)
-        self._work.pick([rebase.steps[index].old_commit])
+        replayed = self._work.pick_again(rebase.steps[index].old_commit)
         self._work.offer_message(rebase.steps[index].old_commit)
-        rebase = rebase.with_step(index, evidence=held)
+        rebase = rebase.with_step(index, evidence=held, replayed=tuple(replayed))
         return rebase.model_copy(update={"status": "conflict"})
 
 

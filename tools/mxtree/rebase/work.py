@@ -22,6 +22,9 @@ _FAST = {"core.fsync": "none", "index.version": "4", "feature.manyFiles": "true"
 _SHOWN = {"merge.conflictStyle": "diff3"}
 
 
+_REMEMBER = ("-c", "rerere.enabled=true", "-c", "rerere.autoUpdate=false")
+
+
 @dataclass(frozen=True)
 class Work:
     """A repository with the objects of both bases; HEAD is detached."""
@@ -82,6 +85,27 @@ class Work:
         """
         options = ("--allow-empty", "--allow-empty-message", "--keep-redundant-commits")
         return run_git("cherry-pick", *options, *commits, cwd=self.path, ok=range(256))
+
+    def share_resolutions(self, folder: Path) -> None:
+        """Keep what git remembers of resolved conflicts in ``folder``, for later rebases too."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (self.path / ".git" / "rr-cache").symlink_to(folder.absolute())
+        # For a commit that the user makes; the runs of mxtree say so themselves.
+        git("config", "rerere.enabled", "true", cwd=self.path)
+
+    def pick_again(self, commit: str) -> list[str]:
+        """Pick a commit that conflicts, and write what was made of the same conflict before.
+
+        Returns the paths with such a resolution. They stay unmerged until the user adds them.
+        """
+        run_git(*_REMEMBER, "cherry-pick", "--allow-empty", commit, cwd=self.path, ok=range(256))
+        remaining = self.git(*_REMEMBER, "rerere", "remaining").decode("utf-8", "replace")
+        return [path for path in self.unmerged() if path not in remaining.splitlines()]
+
+    def commit_as(self, commit: str) -> None:
+        """Commit the index with author and message of ``commit``, and remember the resolution."""
+        options = ("--quiet", "--no-verify", "--cleanup=verbatim", "--reuse-message", commit)
+        self.git(*_REMEMBER, "commit", *options)
 
     def offer_message(self, commit: str) -> None:
         """Make the message of ``commit`` what a plain `git commit` takes, without git's notes."""

@@ -68,9 +68,14 @@ def test_compare_writes_every_form_and_exits_with_the_verdict(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "gone"), "gone is no run directory"),
-        (("compare", "gone", "gone"), "gone is no run directory"),
-        (("compare", "gone"), "two runs at least"),
+        (("run", "gone"), "next: ./mxtree run RECIPE --run-dir gone"),
+        (("compare", "gone", "gone"), "error: no such run: gone\n"),
+        (("compare", "tests"), "two runs at least"),
+        (("compare", "a/flux_tiny", "tests"), "next: ./mxtree run cpu/flux_tiny --run-dir a/flux"),
+        (
+            ("mlperf", str(CHECKOUT / "runs" / "flux_12b_schnell_mxfp4_local"), "gone"),
+            "next: ./mxtree run RECIPE --run-dir",
+        ),
     ],
 )
 def test_what_cannot_be_reported_exits_4_and_names_it(

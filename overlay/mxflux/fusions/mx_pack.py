@@ -19,7 +19,7 @@ from mxflux.fusions.kernels.mx_chains import (
     ln_pack_kernel,
     qkv_grad_pack_kernel,
 )
-from mxflux.fusions.launch import Launch
+from mxflux.fusions.launch import INTERPRETER, Launch
 from mxflux.fusions.plans import Plans, signature
 from mxflux.fusions.reduction import reduction
 from mxflux.mx import tally
@@ -82,6 +82,11 @@ def backend() -> str:
     return "cuda" if torch.version.hip is None else "hip"
 
 
+def _ptx() -> bool:
+    """Whether a kernel may hold PTX instructions."""
+    return backend() == "cuda" and not INTERPRETER
+
+
 def tiling(kernel: str, row: str, col: str, width: int = 0) -> Tile:
     """BLOCK_M, BLOCK_N and warps of a kernel for two spec texts; width: the head dimension."""
     if kernel != "qkv" and not col:
@@ -137,7 +142,7 @@ def gelu_pack(x: Tensor, row: str, col: str, tiles: Tile | None = None) -> Packe
 def _plan_gelu(x: Tensor, row: str, col: str, tiles: Tile | None) -> PackPlan:
     m, n = x.shape
     geo, fixed, warps = _geometry("gelu", m, n, row, col, tiles)
-    fixed |= {"N": n, "tiles_n": geo.tiles_n}
+    fixed |= {"N": n, "tiles_n": geo.tiles_n, "PTX": _ptx()}
     launch = _launch(gelu_pack_kernel, geo.grid[0], (m, x.stride(0)), fixed, warps)
     return PackPlan(launch, geo.shapes, (m, n), row, col)
 
@@ -160,7 +165,7 @@ def _plan_gelu_grad(
 ) -> PackPlan:
     m, n = x.shape
     geo, fixed, warps = _geometry("gelu_grad", m, n, row, col, tiles)
-    fixed |= {"N": n, "tiles_n": geo.tiles_n, "SUMS": sums is not None}
+    fixed |= {"N": n, "tiles_n": geo.tiles_n, "SUMS": sums is not None, "PTX": _ptx()}
     scalars = m, g.stride(0), x.stride(0)
     launch = _launch(gelu_grad_pack_kernel, geo.grid[0], scalars, fixed, warps)
     parts = geo.grid[0] // geo.tiles_n

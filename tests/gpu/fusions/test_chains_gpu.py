@@ -58,3 +58,27 @@ def test_the_prologue_has_the_forward_bits_and_repeatable_gradients(name: str) -
     assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True))
     for ours, theirs in zip(got[3:], want[3:], strict=True):
         assert float((ours.float() - theirs.float()).norm()) < 0.02 * float(theirs.float().norm())
+
+
+@pytest.mark.parametrize("hadamard", [0, 32])
+def test_the_activation_in_front_of_a_packer_against_fp64(hadamard: int) -> None:
+    """The GPU computes power and quotient by instructions of its own, which no CPU test sees."""
+    from mxflux.fusions import mx_pack
+    from mxflux.mx.spec import QuantSpec
+    from mxflux.mx.triton_packers import pack
+
+    torch.manual_seed(0)
+    spec = str(QuantSpec("e2m3", hadamard=hadamard))
+    x = torch.randn(512, 512, device="cuda") * torch.logspace(-6, 0, 512, device="cuda")[:, None]
+    x, g = x.to(BF16), torch.randn(512, 512, device="cuda", dtype=BF16)
+    wide = x.double().requires_grad_()
+    y = torch.nn.functional.gelu(wide, approximate="tanh")
+    (d,) = torch.autograd.grad(y, wide, g.double())
+    forward = mx_pack.gelu_pack(x, spec, spec)
+    backward, sums = mx_pack.gelu_grad_pack(g, x, None, spec, spec, torch.float32)
+    for got, exact in ((forward, y.detach()), (backward, d)):
+        want = pack(exact.float(), None, spec, spec)
+        differing = sum(int((a != b).sum()) for a, b in zip(got, want, strict=True))
+        assert differing <= sum(blob.numel() for blob in want) // 500
+    assert sums is not None
+    assert float((sums.double() - d.sum(0)).norm()) < 1e-5 * float(d.sum(0).norm())

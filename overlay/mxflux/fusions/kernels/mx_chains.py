@@ -173,25 +173,45 @@ def ln_pack_kernel(
 
 
 @triton.jit
-def _exp_of_minus_twice(x):
-    """(exp(-2*u(x)) up to 2**127, x within +-SATURATED): no power of x overflows."""
+def _exp2(z, PTX: tl.constexpr):
+    """2**z; PTX: in the one instruction that flushes a subnormal power to zero."""
+    if PTX:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [z], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return tl.exp2(z)
+
+
+@triton.jit
+def _quotient(x, d, PTX: tl.constexpr):
+    """x/d for d from 1 to 2**126 + 1; PTX: by the one instruction that needs no range."""
+    if PTX:
+        return x * tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [d], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return tl.fdiv(x, d)
+
+
+@triton.jit
+def _exp_of_minus_twice(x, PTX: tl.constexpr):
+    """(exp(-2*u(x)) up to 2**125, x within +-SATURATED): no power of x overflows."""
     near = tl.clamp(x, -SATURATED, SATURATED, propagate_nan=tl.PropagateNan.ALL)
     z = near * tl.fma(near * near, CUBIC, LINEAR)
-    return tl.exp2(tl.minimum(z, 127.0, propagate_nan=tl.PropagateNan.ALL)), near
+    return _exp2(tl.minimum(z, 125.0, propagate_nan=tl.PropagateNan.ALL), PTX), near
 
 
 @triton.jit
-def gelu_tanh(x):
+def gelu_tanh(x, PTX: tl.constexpr):
     """x*0.5*(1 + tanh(u)) = x/(1 + exp(-2*u)); x fp32."""
-    e, near = _exp_of_minus_twice(x)
-    return tl.fdiv(tl.maximum(x, near, propagate_nan=tl.PropagateNan.ALL), 1.0 + e)
+    e, near = _exp_of_minus_twice(x, PTX)
+    return _quotient(tl.maximum(x, near, propagate_nan=tl.PropagateNan.ALL), 1.0 + e, PTX)
 
 
 @triton.jit
-def gelu_tanh_derivative(x):
+def gelu_tanh_derivative(x, PTX: tl.constexpr):
     """s + x*s*(1 - s)*2*u'(x) with s = 1/(1 + exp(-2*u)); x fp32."""
-    e, near = _exp_of_minus_twice(x)
-    s = tl.fdiv(1.0, 1.0 + e)
+    e, near = _exp_of_minus_twice(x, PTX)
+    s = _quotient(1.0, 1.0 + e, PTX)
     slope = near * tl.fma(near * near, BEND, SLOPE)
     return tl.fma(s, (1.0 - s) * slope, s)
 
@@ -200,7 +220,7 @@ def gelu_tanh_derivative(x):
 def gelu_pack_kernel(
     x_ptr,
     row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr,
-    M, stride_m, N: tl.constexpr,
+    M, stride_m, N: tl.constexpr, PTX: tl.constexpr,
     ROW: tl.constexpr, COL: tl.constexpr, EVEN: tl.constexpr, LONG: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, tiles_n: tl.constexpr,
 ):  # fmt: skip
@@ -211,7 +231,7 @@ def gelu_pack_kernel(
     r = tl.cast(m + tl.arange(0, BLOCK_M), tl.int64)[:, None]
     c = (n + tl.arange(0, BLOCK_N))[None, :]
     x = _load(x_ptr + r * stride_m + c, (r < M) & (c < N), EVEN)
-    tile = gelu_tanh(x)
+    tile = gelu_tanh(x, PTX)
     emit(
         tile, row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, x_ptr, m, n, M, N,
         ROW, COL, EVEN, LONG, BLOCK_M, BLOCK_N,
@@ -222,7 +242,7 @@ def gelu_pack_kernel(
 def gelu_grad_pack_kernel(
     g_ptr, x_ptr, rng_ptr,
     row_data_ptr, row_scale_ptr, col_data_ptr, col_scale_ptr, partial_ptr,
-    M, g_stride_m, x_stride_m, N: tl.constexpr,
+    M, g_stride_m, x_stride_m, N: tl.constexpr, PTX: tl.constexpr,
     ROW: tl.constexpr, COL: tl.constexpr, SUMS: tl.constexpr, EVEN: tl.constexpr,
     LONG: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, tiles_n: tl.constexpr,
@@ -238,7 +258,7 @@ def gelu_grad_pack_kernel(
     keep = (r < M) & (c < N)
     g = _load(g_ptr + r * g_stride_m + c, keep, EVEN)
     x = _load(x_ptr + r * x_stride_m + c, keep, EVEN)
-    tile = g * gelu_tanh_derivative(x)
+    tile = g * gelu_tanh_derivative(x, PTX)
     if SUMS:
         at = n + tl.arange(0, BLOCK_N)
         part = tl.cast(pid // tiles_n, tl.int64) * N + at

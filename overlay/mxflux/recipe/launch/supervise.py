@@ -74,7 +74,8 @@ def supervise(
             outcome = _attempt(run, argv_of, environment, settings, stop, facts)
             if not outcome.may_go_better or stop.received or restarts == settings.max_restarts:
                 if outcome.status == "failed" and settings.notes is not None:
-                    print(f"next: {telling.next_step(run, outcome.exit_code)}", file=settings.notes)
+                    hint = telling.next_step(run, may_go_better=outcome.may_go_better)
+                    print(f"next: {hint}", file=settings.notes, flush=True)
                 return outcome.exit_code
             restarts += 1
             step = progress.checkpointed_step(run)

@@ -40,10 +40,10 @@ def _error_of(lines: list[str], failure: Failure | None) -> list[str]:
     return lines[found[-1] :] if found else []
 
 
-def next_step(run: Path, exit_code: int) -> str:
-    """Return what to do after an attempt that failed with 1, 2 or 3."""
+def next_step(run: Path, *, may_go_better: bool) -> str:
+    """Return what to do after an attempt that failed, by itself or by something to mend."""
     step = progress.checkpointed_step(run)
     goes_on = "starts anew" if step is None else f"goes on after step {step}"
-    if exit_code == 3:
+    if may_go_better:
         return f"the same command {goes_on}; --max-restarts N does so by itself"
-    return f"the same command {goes_on}; a recipe that was changed needs --fresh or a new --run-dir"
+    return f"mend it: the same command {goes_on}, another recipe needs --fresh or a new --run-dir"

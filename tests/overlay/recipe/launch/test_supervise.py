@@ -161,7 +161,7 @@ def test_of_an_error_that_the_trainer_words_nothing_else_is_shown(run: Path) -> 
     shown = watched.notes.partition("error of ")[2].splitlines()
     assert shown[0].endswith("rank-1.log:")
     assert shown[1:3] == ["  rank 1: error: another architecture:", "    hidden_size: 1 != 2"]
-    assert shown[3].startswith("next: the same command starts anew; a recipe that was changed")
+    assert shown[3].startswith("next: mend it: the same command starts anew, another recipe")
     assert "a warning" not in watched.notes
 
 

@@ -113,6 +113,7 @@ def _examine(plan: Any, request: RunRequest, code: Code) -> tuple[Any, str | Non
 
 def _launch(plan: Any, request: RunRequest, code: Code, facts: dict[str, object]) -> int:
     from mxflux.recipe.launch import supervise
+    from mxtree.launch import live
 
     recipe = plan.loaded.recipe
     if recipe.launch.nodes > 1 and not (request.slurm or plan.fake_world):
@@ -129,13 +130,12 @@ def _launch(plan: Any, request: RunRequest, code: Code, facts: dict[str, object]
         return ExitCode.OK
     if request.slurm:
         return _write_script(plan, submit=request.submit)
-    settings = supervise.Settings(
-        max_restarts=recipe.launch.max_restarts, console=sys.stdout, notes=sys.stderr
-    )
     environment = plan.environment.apply(os.environ)
     known = ("tree_digest", "overlay_digest", "tree_modified", "versions", "environment_delta")
     now = {key: facts[key] for key in known}
-    return int(supervise.supervise(plan.run, plan.argv, environment, settings, **now))
+    with live.streams(sys.stdout, sys.stderr) as (console, notes):
+        settings = supervise.Settings(recipe.launch.max_restarts, console=console, notes=notes)
+        return int(supervise.supervise(plan.run, plan.argv, environment, settings, **now))
 
 
 def _prepare(plan: Any, request: RunRequest, code: Code, facts: dict[str, object]) -> bool:

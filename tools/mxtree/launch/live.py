@@ -73,7 +73,11 @@ class LiveTerminal:
         *others, left = columns.split(" | ")
         text = " | ".join([left, *others])
         if self._bar is None:
-            columns = (BarColumn(_BAR_WIDTH), MofNCompleteColumn(), TextColumn("{task.description}"))
+            columns = (
+                BarColumn(_BAR_WIDTH),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+            )
             bar = Progress(*columns, console=self._console)
             self._bar = bar, bar.add_task(text, total=int(steps))
             bar.start()

@@ -147,3 +147,22 @@ def test_another_runs_checkpoint_is_continued(server: Server, whole: Path, tmp_p
     again = trace(run)
     assert min(step for step in again if isinstance(step, int)) == 9
     assert again == {key: value for key, value in trace(whole).items() if key in again}
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_every_size(
+    server: Server, whole: Path, tmp_path: Path
+) -> None:
+    before = sorted(path.name for path in whole.rglob("*"))
+    run = make_run(
+        tmp_path / "run", f"checkpoint.load={whole}", "model.ffn_hidden_size=256",
+        "model.num_single_layers=2",
+    )  # fmt: skip
+    answer = server.run(run)
+    assert answer["codes"] == [3, 3]
+    for output in answer["outputs"]:
+        assert "iter_0000012: another architecture (checkpoint != model):" in output
+        assert "  ffn_hidden_size: 512 != 256" in output
+        assert "  num_single_layers: 1 != 2" in output
+        assert "Traceback" not in output
+    assert sorted(path.name for path in whole.rglob("*")) == before
+    assert not (run / "checkpoints").exists()

@@ -24,6 +24,7 @@ from mxtree.rebase.session import canonical_series
 from mxtree.rebase.verbs import Options, run
 from mxtree.rebase.work import Work
 from mxtree.series import load_series
+from mxtree.series.canonical import format_range
 from mxtree.tree.status import collect_status
 
 from .conftest import NAME
@@ -170,6 +171,52 @@ def test_a_conflict_resolved_before_is_offered_again_and_named(
     rebase = conflicted.session.resume()
     assert rebase.status == "done"
     assert rebase.steps[1].evidence.startswith("as resolved before in a; 2 of 2 changed lines")
+
+
+def test_odd_files_are_named_as_they_are(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No conflict of a binary, a link or an odd name passes for one resolved before."""
+    names = ["new\nline", os.fsdecode(b"lat\xe9"), ":(top)x", "-dash"]
+    versions = ((ONE, b"\0\1", "a"), (TWO, b"\0\2", "b"), (OURS, b"\0\3", "c"))
+
+    def commit(content: tuple[str, bytes, str]) -> None:
+        text, binary, target = content
+        for name in names:
+            (lab.upstream / name).write_text(text)
+        (lab.upstream / "bin").write_bytes(binary * 50)
+        (lab.upstream / "link").unlink(missing_ok=True)
+        (lab.upstream / "link").symlink_to(target)
+        lab.commit({}, "Patch\n\nDescription: odd\n")
+
+    commit(versions[0])
+    lab.release("1.0")
+    commit(versions[1])
+    lab.release("2.0")
+    git("checkout", "--quiet", "--detach", "v1.0", cwd=lab.upstream)
+    commit(versions[2])
+    directory = lab.project.series_dir(NAME, "1.0")
+    directory.mkdir(parents=True)
+    raw = format_range(lab.upstream, "v1.0", "HEAD")
+    (directory / "0001-odd.patch").write_bytes(raw[-1])
+    (directory / "series").write_text("0001-odd.patch\n")
+    said = screen(lab, monkeypatch)
+    assert "upstream has no such file" not in said
+    assert "same conflict before" not in said
+    for name in ("-dash", ":(top)x", "lat\ufffd"):
+        assert f"{name}:2-2 was changed upstream by" in said
+    work = lab.session.store.work
+    git("add", "--all", cwd=work)
+    with pytest.raises(FatalError, match="markers remain") as caught:
+        lab.session.resume()
+    assert len(caught.value.details) == len(names)
+    for name in names:
+        (work / name).write_text("one\nTWO 2\nthree\n")
+    git("add", "--all", cwd=work)
+    assert lab.session.resume().status == "done"
+    lab.session.abort()
+    again = screen(lab, monkeypatch)
+    assert again.count("same conflict before") == len(names)
+    assert "in bin is" not in again
+    assert "in link is" not in again
 
 
 def test_another_conflict_is_not_taken_for_one_resolved_before(conflicted: Lab) -> None:

@@ -42,7 +42,10 @@ def _versions(work: Work, rebase: Rebase, path: str) -> Iterator[tuple[str, str]
     old, new = rebase.old.commit, rebase.new.commit
     above = run_git("merge-base", "--is-ancestor", old, new, cwd=work.path, ok=range(256))
     if above.returncode == 0:
-        log = work.git("rev-list", "--reverse", "--first-parent", f"{old}..{new}", "--", path)
+        log = work.git(
+            *("--literal-pathspecs", "rev-list", "--reverse", "--first-parent"),
+            *(f"{old}..{new}", "--", path),
+        )
         for commit in log.decode().split():
             yield "", commit
     else:
@@ -52,7 +55,8 @@ def _versions(work: Work, rebase: Rebase, path: str) -> Iterator[tuple[str, str]
 
 def _hunks(work: Work, old: str, new: str, path: str) -> list[tuple[Span, Span]]:
     """Return the changed line spans of a file, old and new; an empty span ends before it begins."""
-    diff = work.git("diff", "--unified=0", "--no-color", "--no-ext-diff", old, new, "--", path)
+    options = ("--unified=0", "--no-color", "--no-ext-diff")
+    diff = work.git("--literal-pathspecs", "diff", *options, old, new, "--", path)
     spans = []
     for match in _HUNK.finditer(diff):
         start, count, new_start, new_count = (

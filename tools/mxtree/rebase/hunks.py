@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from mxtree.series.diff import UnusualDiffError, parse_diff
@@ -30,7 +31,7 @@ def old_spans(patch: Patch, *, context: int) -> Iterator[tuple[str, Span]]:
     except UnusualDiffError:
         return
     for section in sections:
-        path = section.old_path.decode("utf-8", "surrogateescape")
+        path = os.fsdecode(section.old_path)
         for hunk in section.hunks:
             # An insertion changes no line: what it hangs on is the lines beside it.
             is_insertion = hunk.leading + hunk.trailing >= len(hunk.old)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -116,13 +117,13 @@ def _with_markers(work: Work, rebase: Rebase) -> list[str]:
     found = []
     names = work.git("diff", "--cached", "--name-only", "--diff-filter=AMR", "-z", rebase.tip)
     for name in names.split(b"\0")[:-1]:
-        path = name.decode("utf-8", "surrogateescape")
+        path = os.fsdecode(name)
         now = work.git("cat-file", "blob", f":0:{path}")
         lines = {match[0] for match in _MARKER.finditer(now)}
         # A row of "=" underlines headings; only with an arrow beside it is it a marker.
         if any(line.startswith((b"<", b">")) for line in lines) and not _had(work, rebase, path):
             number = now[: next(_MARKER.finditer(now)).start()].count(b"\n") + 1
-            found.append(f"{path}:{number}")
+            found.append(f"{name.decode('utf-8', 'replace')}:{number}")
     return found
 
 

@@ -11,6 +11,7 @@ from mxtree.git import shell_git
 from mxtree.rebase.commands import changed_by_exec
 from mxtree.rebase.culprits import culprits
 from mxtree.rebase.hunks import old_spans
+from mxtree.rebase.work import shown
 
 if TYPE_CHECKING:
     from mxtree.rebase.model import Rebase
@@ -22,8 +23,8 @@ _HUNKS_SHOWN = 6
 
 def conflict_screen(work: Work, rebase: Rebase, patch: Patch) -> FatalError:
     """Return the error that tells the user everything about the conflict at hand."""
-    unmerged = work.unmerged()
-    details = [f"in {path}{_gone(work, rebase, path)}" for path in unmerged]
+    unmerged = work.unmerged_files()
+    details = [f"in {shown(path)}{_gone(work, rebase, path)}" for path in unmerged]
     details += [
         f"in {path} is what was made of the same conflict before: look at it, then add it"
         for path in rebase.current.replayed
@@ -34,7 +35,7 @@ def conflict_screen(work: Work, rebase: Rebase, patch: Patch) -> FatalError:
         if path in unmerged or not unmerged:
             named = culprits(work, rebase, path, span)
             details += [
-                f"{path}:{span.first}-{span.last} was changed upstream by {n}" for n in named
+                f"{shown(path)}:{span.first}-{span.last} was changed upstream by {n}" for n in named
             ]
     verb = f"mxtree rebase {rebase.upstream}"
     return FatalError(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ _FAST = {"core.fsync": "none", "index.version": "4", "feature.manyFiles": "true"
 _SHOWN = {"merge.conflictStyle": "diff3"}
 
 
+_REPLAYED = re.compile(rb"^Resolved '(.*?)' using previous resolution\.$", re.MULTILINE | re.DOTALL)
 _REMEMBER = ("-c", "rerere.enabled=true", "-c", "rerere.autoUpdate=false")
 
 
@@ -98,9 +101,9 @@ class Work:
 
         Returns the paths with such a resolution. They stay unmerged until the user adds them.
         """
-        run_git(*_REMEMBER, "cherry-pick", "--allow-empty", commit, cwd=self.path, ok=range(256))
-        remaining = self.git(*_REMEMBER, "rerere", "remaining").decode("utf-8", "replace")
-        return [path for path in self.unmerged() if path not in remaining.splitlines()]
+        options = ("cherry-pick", "--allow-empty", commit)
+        picked = run_git(*_REMEMBER, *options, cwd=self.path, ok=range(256))
+        return [path.decode("utf-8", "replace") for path in _REPLAYED.findall(picked.stderr)]
 
     def commit_as(self, commit: str) -> None:
         """Commit the index with author and message of ``commit``, and remember the resolution."""
@@ -174,6 +177,15 @@ class Work:
             index.unlink(missing_ok=True)
 
     def unmerged(self) -> list[str]:
-        """Return the paths with conflicts that git still waits for."""
+        """Return the paths with conflicts that git still waits for, as they are shown."""
+        return [shown(path) for path in self.unmerged_files()]
+
+    def unmerged_files(self) -> list[str]:
+        """Return the same as names of files, whose bytes may be no text."""
         out = self.git("diff", "--name-only", "--diff-filter=U", "-z")
-        return [path.decode("utf-8", "replace") for path in out.split(b"\0")[:-1]]
+        return [os.fsdecode(path) for path in out.split(b"\0")[:-1]]
+
+
+def shown(path: str) -> str:
+    """Return the name of a file as text that every terminal and file format takes."""
+    return os.fsencode(path).decode("utf-8", "replace")

@@ -184,6 +184,7 @@ class Trainer:
         if schedule.warmup_train_steps:
             shape = batch_shape(self.recipe, self.architecture, schedule.micro_batch_size)
             warm_up_training(ready.train_step, shape, schedule.warmup_train_steps, watch.watched())
+            reporter.event("first_step", attention=watch.attention, step=position.step)
         if schedule.warmup_validation_steps:
             if evaluations is None:
                 raise SetupError(

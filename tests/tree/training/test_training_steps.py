@@ -42,6 +42,9 @@ def test_settings_that_must_not_change_a_number(
 ) -> None:
     run = server.finish(make_run(tmp_path / "run", *overrides, recipe=SHORT))
     assert trace(run) == short
+    warmed = "schedule.warmup_train_steps=2" in overrides
+    (proven,) = events(run, "first_step")
+    assert (proven["step"], proven["attention"] != {}) == (0 if warmed else 1, True)
     probed = "probes.train_profile=true" in overrides
     assert ("fetch_seconds" in events(run, "train")[0]) == probed
     assert (run / "profile" / "train-rank-0.json").exists() == probed

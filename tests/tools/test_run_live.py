@@ -56,3 +56,17 @@ def test_an_error_ends_the_live_line() -> None:
         console.write(STEP.format(1))
         raise OSError("full")
     assert out.getvalue().endswith("\x1b[?25h")
+
+
+def test_the_last_words_of_a_rank_are_shown() -> None:
+    out = Terminal()
+    with streams(out, io.StringIO()) as (console, _):
+        console.write(STEP.format(1) + "killed [in the middle] of")
+    assert "killed [in the middle] of\n" in out.getvalue()
+
+
+def test_brackets_in_a_step_are_text() -> None:
+    out = Terminal()
+    with streams(out, io.StringIO()) as (console, _):
+        console.write(STEP.format(3).replace("loss 0.3", "note [/x] [y]"))
+    assert "note [/x] [y]" in out.getvalue()

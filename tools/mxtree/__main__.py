@@ -36,7 +36,9 @@ def main() -> int:
 
 def _no_place(error: OSError) -> FatalError:
     names = " -> ".join(str(name) for name in (error.filename, error.filename2) if name)
-    return FatalError(f"{names or 'a file'}: {error.strerror}", hint=NO_PLACE_HINT)
+    refused = error.errno in {errno.EACCES, errno.EPERM}
+    hint = "allow access to it, then run the same command again" if refused else NO_PLACE_HINT
+    return FatalError(f"{names or 'a file'}: {error.strerror}", hint=hint)
 
 
 def print_error(error: FatalError) -> None:

@@ -170,7 +170,8 @@ def test_a_conflict_resolved_before_is_offered_again_and_named(
     git("add", "a", cwd=work)
     rebase = conflicted.session.resume()
     assert rebase.status == "done"
-    assert rebase.steps[1].evidence.startswith("as resolved before in a; 2 of 2 changed lines")
+    offered = "a resolution from before was offered in a; 2 of 2 changed lines"
+    assert rebase.steps[1].evidence.startswith(offered)
 
 
 def test_odd_files_are_named_as_they_are(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,6 +426,24 @@ def test_exec_runs_after_each_patch_and_its_failure_stops(lab: Lab) -> None:
     assert log.read_text().splitlines() == ["0001-Patch-1.patch", "0002-Patch-2.patch"]
     assert rebase.status == "exec-failed"
     assert lab.session.resume().status == "done"
+
+
+def test_exec_runs_after_a_resolved_patch_too(lab: Lab) -> None:
+    lab.commit({"a": ONE})
+    lab.release("1.0")
+    lab.commit({"a": TWO})
+    lab.release("2.0")
+    lab.series({"a": OURS}, {"b": "b\n"})
+    log = lab.root / "log"
+    command = f'echo "$MXTREE_PATCH" >> {log}; test -e b || grep -q better a'
+    assert lab.start(exec_command=command).status == "conflict"
+    lab.resolve({"a": "worse\n"})
+    assert lab.session.resume().status == "exec-failed"
+    lab.resolve({"a": "better\n"})
+    git("commit", "--quiet", "--amend", "--no-edit", cwd=lab.session.store.work)
+    rebase = lab.session.resume()
+    assert (rebase.status, lab.file("a")) == ("done", "better\n")
+    assert log.read_text().splitlines() == ["0001-Patch-1.patch", "0002-Patch-2.patch"]
 
 
 @pytest.fixture

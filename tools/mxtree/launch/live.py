@@ -33,6 +33,7 @@ def streams(out: TextIO, err: TextIO) -> Iterator[tuple[TextIO, TextIO]]:
     try:
         yield cast("TextIO", _To(terminal.show)), cast("TextIO", _To(terminal.note))
     finally:
+        terminal.show("\n" if terminal.is_within_a_line else "")
         terminal.stop()
 
 
@@ -44,6 +45,11 @@ class LiveTerminal:
         self._err = err
         self._rest = ""
         self._bar: tuple[Progress, TaskID] | None = None
+
+    @property
+    def is_within_a_line(self) -> bool:
+        """Whether the last piece ended before its line did, as a crashing rank's may."""
+        return bool(self._rest)
 
     def show(self, text: str) -> None:
         """Take what the run printed, in pieces that may end within a line."""
@@ -76,7 +82,7 @@ class LiveTerminal:
             columns = (
                 BarColumn(_BAR_WIDTH),
                 MofNCompleteColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
             )
             bar = Progress(*columns, console=self._console)
             self._bar = bar, bar.add_task(text, total=int(steps))

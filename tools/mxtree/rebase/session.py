@@ -104,12 +104,21 @@ class Session:
                     rebase.position,
                     outcome=Outcome.RESOLVED,
                     new_commit=commit,
-                    evidence=f"as resolved before in {again}" if again else "",
+                    evidence=f"a resolution from before was offered in {again}" if again else "",
                 ).model_copy(update={"tip": commit, "status": "running"})
+                rebase = self._commanded(rebase)
                 self.store.save(rebase)
+                if rebase.status == "exec-failed":
+                    return rebase
             elif rebase.status == "exec-failed":
                 rebase = self._after_exec(rebase)
             return self._walk(rebase)
+
+    def _commanded(self, rebase: Rebase) -> Rebase:
+        """Run the command of --exec after a resolved patch, before the state says resolved."""
+        if run_exec(self._work, rebase, rebase.steps[rebase.position - 1]):
+            return rebase
+        return rebase.model_copy(update={"status": "exec-failed"})
 
     def _after_exec(self, rebase: Rebase) -> Rebase:
         """Take over what the user amended after the command failed."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -164,10 +165,15 @@ def _next_steps(
     made = project.series_dir(upstream.name, version)
     if made.is_dir():
         return f"{review}; {made.relative_to(project.root)} holds a series for {version} already"
-    given = [("--from", options.from_version), ("--onto", options.onto or version)]
-    words = [f"{name} {value}" for name, value in given if value]
-    words += [f"--source {options.source}"] if options.source != "index" else []
+    given = [
+        ("--from", options.from_version),
+        ("--onto", options.onto or version),
+        ("--source", options.source if options.source != "index" else None),
+        ("--exec", options.exec_command),
+    ]
+    words = [f"{name} {shlex.quote(value)}" for name, value in given if value]
     words += ["--backport"] if options.backport else []
+    words += ["--keep-pin"] if options.keep_pin else []
     return f"{review}, mxtree rebase {upstream.name} {' '.join(words)} (do it)"
 
 

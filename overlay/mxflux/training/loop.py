@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mxflux.evaluation.errors import EvaluationResultError, ShortDataError
+from mxflux.evaluation.errors import EvaluationResultError
 
 from .errors import NonFiniteError
 from .probes import TimedBatches, TrainProfile
@@ -82,9 +82,8 @@ class Loop:
         """What ends the run on every rank alike does not lose what is still being written."""
         try:
             yield
-        except (NonFiniteError, EvaluationResultError) as error:
-            if isinstance(error, ShortDataError):
-                self._save_the_end()
+        except (NonFiniteError, EvaluationResultError):
+            # Not the step itself: a run that went on after it would never evaluate it.
             self.checkpoints.close()
             raise
 

@@ -13,7 +13,3 @@ class EvaluationResultError(EvaluationError):
 
     Collectives are still possible where it is caught.
     """
-
-
-class ShortDataError(EvaluationResultError):
-    """Fewer samples were there than every evaluation counts; the weights are none the worse."""

@@ -20,7 +20,7 @@ from mxflux.training.timestep_sampling import (
     sigmas_from_field,
 )
 
-from .errors import EvaluationResultError, ShortDataError
+from .errors import EvaluationResultError
 from .filling import batch_rows, weighted_batches
 from .prefetch import ValidationBatches
 from .probes import EvaluationProbe, ProbeSettings
@@ -149,7 +149,7 @@ class Evaluator:
         sums, counts = totals.tolist()
         count = round(sum(counts))
         if count != self.budget.samples:
-            raise ShortDataError(
+            raise EvaluationResultError(
                 f"evaluation after step {step} counted {count} samples instead of "
                 f"{self.budget.samples} ({self.budget}): the validation data ended early, or its "
                 "shards do not fit the ranks and workers"

@@ -12,6 +12,7 @@ import pytest
 from mxtree.edit import plan as plans
 from mxtree.edit.export import plan_exports, write_exports
 from mxtree.edit.fresh import tree_to_export
+from mxtree.edit.plan import listing
 from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text
 from mxtree.tree.build import BuildRequest, build
@@ -161,6 +162,13 @@ def test_comments_in_series_stay_above_their_patch(project: Project, tree: Path)
     _commit(tree, {"b.py": "b\n"}, "Add b")
     _export(project, tree)
     assert path.read_text().splitlines()[0] == "# counting"
+
+
+def test_the_header_of_a_list_stays_when_its_first_patch_goes() -> None:
+    old = b"# All of them\n\n# on its own\n# counting\n0001-a.patch\n\n0002-b.patch\n"
+    assert listing(["0001-a.patch", "0002-b.patch"], old) == old
+    assert listing(["0002-b.patch"], old) == b"# All of them\n\n\n0002-b.patch\n"
+    assert listing(["0003-c.patch", "0001-a.patch"], old).startswith(b"# All of them\n\n0003-c")
 
 
 def test_uncommitted_changes_are_refused_and_named(project: Project, tree: Path) -> None:

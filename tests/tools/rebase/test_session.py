@@ -172,6 +172,7 @@ def test_a_conflict_resolved_before_is_offered_again_and_named(
     assert rebase.status == "done"
     offered = "a resolution from before was offered in a; 2 of 2 changed lines"
     assert rebase.steps[1].evidence.startswith(offered)
+    assert conflicted.session.resume() == rebase, "a finished one has nothing to continue"
 
 
 def test_odd_files_are_named_as_they_are(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,24 +71,28 @@ def make_plan(
 def listing(names: Sequence[str], old: bytes) -> bytes:
     """Return the bytes of the series file with ``names``; comments above a patch stay above it.
 
-    ``old`` are the bytes of the list before. A patch that is gone takes its comments along.
+    ``old`` are the bytes of the list before. A patch that is gone takes its comments along; what a
+    blank line parts from the first patch is the list's own and stays.
     """
-    above, tail = _comments(old.decode("utf-8"))
-    lines: list[str] = []
+    header, above, tail = _comments(old.decode("utf-8"))
+    lines: list[str] = [*header]
     for name in names:
         lines += [*above.get(name, ()), name]
     return "".join(f"{line}\n" for line in [*lines, *tail]).encode()
 
 
-def _comments(text: str) -> tuple[dict[str, list[str]], list[str]]:
+def _comments(text: str) -> tuple[list[str], dict[str, list[str]], list[str]]:
+    header: list[str] = []
     above: dict[str, list[str]] = {}
     pending: list[str] = []
     for line in text.removesuffix("\n").split("\n") if text else ():
         if line and not line.startswith("#"):
             above[line], pending = pending, []
-        else:
-            pending.append(line)
-    return above, pending
+            continue
+        pending.append(line)
+        if not line and not above:
+            header, pending = [*header, *pending], []
+    return header, above, pending
 
 
 def write(plan: Plan) -> None:

@@ -36,8 +36,10 @@ def classify(rebase: Rebase, old: Sequence[Patch], new: Mapping[str, bytes]) -> 
             outcome, evidence = _compare(patch.raw, new[step.name])
             rebase = rebase.with_step(index, outcome=outcome, evidence=evidence)
         elif step.outcome is Outcome.RESOLVED and step.name in new:
-            told = (step.evidence, _by_hand(patch.raw, new[step.name]))
-            evidence = "; ".join(filter(None, told))
+            by_hand = _by_hand(patch.raw, new[step.name])
+            # Classified before already: a finished rebase may be continued once more.
+            known = step.evidence.removesuffix(by_hand).removesuffix("; ")
+            evidence = "; ".join(filter(None, (known, by_hand)))
             rebase = rebase.with_step(index, evidence=evidence)
     return rebase
 

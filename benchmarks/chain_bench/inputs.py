@@ -28,7 +28,6 @@ class Inputs:
     shift: Tensor
     inner: Tensor
     grad_inner: Tensor
-    bias: Tensor
     mixed: Tensor
     weights: tuple[Tensor, Tensor]
     table: Tensor
@@ -49,7 +48,7 @@ def inputs(seq: int, batch: int, hidden: int = HIDDEN, heads: int = HEADS) -> In
     return Inputs(
         normal(seq, batch, hidden), normal(seq, batch, hidden), *parts[:3],
         normal(seq * batch, WIDE * hidden), normal(seq * batch, WIDE * hidden),
-        normal(WIDE * hidden), normal(seq, batch, heads, 3 * dim),
+        normal(seq, batch, heads, 3 * dim),
         (1 + 0.1 * normal(dim), 1 + 0.1 * normal(dim)), RopeTable.from_angles(angles).cos_sin,
         (normal(seq, batch, heads, dim), normal(seq, batch, heads, dim),
          normal(seq, batch, heads, dim)),

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mxtree.edit import plan as plans
-from mxtree.edit.export import plan_exports, write_exports
+from mxtree.edit.export import changes, plan_exports, write_exports
 from mxtree.edit.fresh import tree_to_export
 from mxtree.edit.plan import listing
 from mxtree.errors import ExitCode, FatalError
@@ -176,6 +177,28 @@ def test_uncommitted_changes_are_refused_and_named(project: Project, tree: Path)
     with pytest.raises(FatalError, match="changes that are in no commit") as caught:
         plan_exports(project, tree)
     assert "code.py" in caught.value.details[0]
+
+
+def test_what_running_the_code_leaves_behind_is_no_change(project: Project, tree: Path) -> None:
+    """A release has no .gitignore: one Python's bytecode must not fail the export of the next."""
+    repository = tree / NAME
+    shutil.rmtree(repository / ".git" / "info")  # a tree built before rules were written
+    for path in ("pkg/__pycache__/code.cpython-311.pyc", ".pytest_cache/v", "x.egg-info/PKG-INFO"):
+        (repository / path).parent.mkdir(parents=True)
+        (repository / path).write_text("by-product\n")
+    assert changes(repository) == []
+    plan_exports(project, tree)
+    (repository / "pkg" / "new.py").write_text("mine\n")
+    assert changes(repository) == ["?? pkg/new.py"]
+
+
+def test_git_adds_no_bytecode_to_a_patch(tree: Path) -> None:
+    repository = tree / NAME
+    (repository / "__pycache__").mkdir()
+    (repository / "__pycache__" / "code.cpython-311.pyc").write_bytes(b"\0")
+    (repository / "new.py").write_text("mine\n")
+    git("add", "-A", cwd=repository)
+    assert git("status", "--porcelain", cwd=repository) == b"A  new.py\n"
 
 
 def test_an_unfinished_rebase_is_refused(project: Project, tree: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,6 +53,25 @@ def test_a_number_that_another_version_uses_is_not_given_again(
     (tree / NAME / "new.py").write_text("x = 1\n")
     assert new_patch(project, tree, NAME, "Add x").name == "0005-Add-x.patch"
     assert "0005-Add-x.patch" in _states(project, tree)
+
+
+@pytest.mark.parametrize("command", ["new", "fold"])
+def test_bytecode_of_a_tree_that_ran_is_in_no_patch(
+    project: Project, tree: Path, command: str
+) -> None:
+    repository = tree / NAME
+    shutil.rmtree(repository / ".git" / "info")  # as an older mxtree built it
+    (repository / "__pycache__").mkdir()
+    (repository / "__pycache__" / "code.cpython-311.pyc").write_bytes(b"\0")
+    with pytest.raises(FatalError, match="has no changes"):
+        new_patch(project, tree, NAME, "Nothing")
+    (repository / "new.py").write_text("x = 1\n")
+    if command == "new":
+        new_patch(project, tree, NAME, "Add x")
+    else:
+        fold(tree, FIRST)
+    assert b"pycache" not in git("ls-files", cwd=repository)
+    assert b"new.py" in git("ls-files", cwd=repository)
 
 
 def test_new_without_a_change_is_refused(project: Project, tree: Path) -> None:

@@ -18,6 +18,7 @@ from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text, run_git, shell_git
 from mxtree.series import Patch, load_series
 from mxtree.series.canonical import format_range
+from mxtree.tree.files import is_ignored
 from mxtree.tree.manifest import load_manifest
 from mxtree.tree.records import upstream_record
 
@@ -131,15 +132,26 @@ def refuse_unfinished(repository: Path) -> None:
                 hint=f"{shell_git(repository)} status tells how to finish or abort it",
                 code=ExitCode.CHECK_FAILED,
             )
-    dirty = git("status", "--porcelain", "-z", cwd=repository).decode("utf-8", "replace")
+    dirty = changes(repository)
     if dirty:
         raise FatalError(
             f"{repository} has changes that are in no commit",
-            details=[line for line in dirty.split("\0") if line][:20],
+            details=dirty[:20],
             hint=f"{shell_git(repository)} commit (a new patch), commit --amend, "
             "or mxtree fold PATCH",
             code=ExitCode.CHECK_FAILED,
         )
+
+
+def changes(repository: Path) -> list[str]:
+    """Return what `git status` shows, less what running the code leaves behind (bytecode)."""
+    shown = git("status", "--porcelain", "-z", "--untracked-files=all", cwd=repository)
+    lines = [line for line in shown.decode("utf-8", "replace").split("\0") if line]
+    return [line for line in lines if not _is_by_product(line)]
+
+
+def _is_by_product(line: str) -> bool:
+    return line.startswith("?? ") and any(map(is_ignored, line[3:].split("/")))
 
 
 @dataclass(frozen=True)

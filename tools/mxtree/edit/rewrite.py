@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxtree.edit import todo
-from mxtree.edit.export import refuse_unfinished
+from mxtree.edit.export import changes, refuse_unfinished
 from mxtree.edit.identity import author_env
 from mxtree.edit.locate import Located, locate, patches_of
 from mxtree.edit.naming import names_in_all_versions, next_id, slug
@@ -18,6 +18,7 @@ from mxtree.errors import ExitCode, FatalError
 from mxtree.git import git, git_text, run_git, shell_git
 from mxtree.series.fields import REQUIRED
 from mxtree.tree.manifest import load_manifest
+from mxtree.tree.repository import ignore_by_products
 
 if TYPE_CHECKING:
     from mxtree.project import Project
@@ -41,6 +42,7 @@ def new_patch(project: Project, tree: Path, upstream: str, subject: str) -> Loca
     taken += names_in_all_versions(series_dir)
     name = f"{next_id(taken)}-{slug(subject)}.patch"
     message = "\n".join([subject, "", *(f"{field}:" for field in REQUIRED), ""])
+    ignore_by_products(repository)
     git("add", "--all", cwd=repository)
     env = author_env(repository)
     git("commit", "--quiet", "--file=-", cwd=repository, stdin=message.encode(), env=env)
@@ -75,6 +77,7 @@ def fold(tree: Path, wanted: str) -> Located:
     repository = patch.repository
     _refuse_without_changes(repository, f"change files in {repository} first")
     before = git_text("rev-parse", "HEAD", cwd=repository)
+    ignore_by_products(repository)
     git("add", "--all", cwd=repository)
     env = author_env(repository)
     git("commit", "--quiet", f"--fixup={patch.commit}", cwd=repository, env=env)
@@ -97,5 +100,5 @@ def fold(tree: Path, wanted: str) -> Located:
 
 
 def _refuse_without_changes(repository: Path, hint: str) -> None:
-    if not git("status", "--porcelain", cwd=repository):
+    if not changes(repository):
         raise FatalError(f"{repository} has no changes", hint=hint)

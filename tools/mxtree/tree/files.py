@@ -31,6 +31,13 @@ class FileEntry:
     sha256: str
 
 
+def ignore_rules() -> str:
+    """Return the same as rules of git: what `git status` and `git add` of a tree pass over."""
+    rules = sorted(f"{name}/" for name in _IGNORED_FOLDERS if name != ".git")
+    rules += [f"*{suffix}" for suffix in _IGNORED_SUFFIXES]
+    return "\n".join(rules) + "\n"
+
+
 def is_ignored(name: str) -> bool:
     """Return whether a file or folder of this name is a by-product, not content."""
     return name in _IGNORED_FOLDERS or name.endswith(_IGNORED_SUFFIXES)

@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from mxtree.git import git
+from mxtree.tree.files import ignore_rules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,19 @@ def create(path: Path, objects_of: Path) -> None:
     git("init", "--quiet", "--template=", f"--initial-branch={BRANCH}", path)
     # The user's own git works here later; a global autocrlf would show every file as changed.
     git("config", "core.autocrlf", "false", cwd=path)
+    ignore_by_products(path)
     add_objects(path, objects_of)
+
+
+def ignore_by_products(path: Path) -> None:
+    """Let git pass over bytecode and the like, unless the user has rules of his own.
+
+    A release's archive has no .gitignore: after the first test `git add --all` would take them.
+    """
+    exclude = path / ".git" / "info" / "exclude"
+    if not exclude.exists():
+        exclude.parent.mkdir(exist_ok=True)
+        exclude.write_text(ignore_rules(), encoding="utf-8")
 
 
 def add_objects(path: Path, objects_of: Path) -> None:

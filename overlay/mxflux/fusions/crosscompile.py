@@ -94,7 +94,12 @@ def compile_launch(launch: Launch, pointers: tuple[torch.Tensor, ...]) -> Any:
     """The compiled kernel of a launch on meta tensors; call it inside compile_for."""
     launch.kernel.device_caches.clear()
     return launch.kernel.warmup(
-        *pointers, *launch.scalars, **launch.constexprs, **launch.options, grid=(1,)
+        *pointers,
+        *launch.scalars,
+        **launch.constexprs,
+        **launch.options,
+        **launch.dependent,
+        grid=(1,),
     )
 
 

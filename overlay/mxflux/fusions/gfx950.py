@@ -2,8 +2,8 @@
 """`python -m mxflux.fusions.gfx950 --check`: every shipped configuration, cross-compiled.
 
 Writes docs/results/gfx950-fusions.{md,json} with --write; --check compiles and fails on a spill, a
-narrower load, fewer waves than the committed table says, or two configurations of one op that give
-the same binary.
+narrower load, fewer waves than the committed table says, two configurations of one op that give the
+same binary, or a looping kernel with more programs than fit at once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,23 @@ ARCH = "gfx950"
 BANDWIDTH = 8.0e12
 """MI355X, bytes a second by the data sheet; nothing here was timed on one."""
 
+UNITS = 256
+"""Compute units of an MI355X, of four SIMDs each."""
+
 LARGE = (512, 1024)
 """A shape whose tensors all pass 2 GiB: their accesses must not be 32-bit buffer instructions."""
 
 RESULTS = Path("docs/results")
+LOOPS = {
+    "norm_rope_backward": "norm_rope_backward",
+    "qkv_backward": "qkv_backward",
+    "ln_modulate_backward": "ln_modulate_backward",
+    "gate_residual_backward": "ln_modulate_backward",
+}
+"""Op -> its kernel whose programs loop over rows."""
+
 COLUMNS = (
-    "op", "kernel", "configuration", "S x B", "VGPR", "SGPR", "LDS", "spills",
+    "op", "kernel", "configuration", "S x B", "programs", "VGPR", "SGPR", "LDS", "spills",
     "occupancy", "load", "buffer", "MB", "us at 8 TB/s",
 )  # fmt: skip
 WIDTHS = {
@@ -52,6 +63,8 @@ class Row:
     config: str
     seq: int
     batch: int
+    programs: int
+    warps: int
     vgprs: int
     sgprs: int
     lds: int
@@ -121,6 +134,8 @@ def _row(op: str, seq: int, batch: int, call: catalog.Call) -> Row:
         config=config,
         seq=seq,
         batch=batch,
+        programs=call.launch.grid[0],
+        warps=call.launch.options["num_warps"],
         vgprs=used.vgprs,
         sgprs=used.sgprs,
         lds=used.lds,
@@ -146,6 +161,19 @@ def duplicates(rows: list[Row]) -> list[str]:
         for (op, kernel, _), configs in seen.items()
         if len(configs) > 1
     ]
+
+
+def waiting(rows: list[Row]) -> list[str]:
+    """Backward kernels with more programs than fit on the GPU at once: each walks its share of the
+    rows, so those that have to wait start when the others end, on a GPU nearly empty.
+    """
+    found = []
+    for row in rows:
+        resident = UNITS * 4 * row.occupancy // row.warps
+        least = row.batch if row.kernel.startswith("ln") else 1  # a program has one sample
+        if LOOPS.get(row.op) == row.kernel and row.programs > max(resident, least):
+            found.append(f"{row.key}: {row.programs} programs, {resident} of them fit")
+    return found
 
 
 def regressions(rows: list[Row], committed: dict[str, dict[str, Any]]) -> list[str]:
@@ -187,8 +215,8 @@ def markdown(rows: list[Row], triton_version: str) -> str:
     body = [
         "|" + "|".join(
             map(str, (
-                r.op, r.kernel, r.config, f"{r.seq}x{r.batch}", r.vgprs, r.sgprs, r.lds, r.spills,
-                r.occupancy, f"{r.load_bytes} B", "yes" if r.buffer_ops else "no",
+                r.op, r.kernel, r.config, f"{r.seq}x{r.batch}", r.programs, r.vgprs, r.sgprs,
+                r.lds, r.spills, r.occupancy, f"{r.load_bytes} B", "yes" if r.buffer_ops else "no",
                 r.megabytes, r.microseconds,
             ))
         ) + "|"
@@ -210,7 +238,7 @@ def main(argv: list[str] | None = None) -> int:
     import triton  # after the check above: kernels are bound to a mode when they are defined
 
     rows = compile_rows()
-    problems = duplicates(rows)
+    problems = duplicates(rows) + waiting(rows)
     path = arguments.results / "gfx950-fusions.json"
     if arguments.write:
         arguments.results.mkdir(parents=True, exist_ok=True)

@@ -46,10 +46,22 @@ class Launch:
     grid: programs on axis 0, the only axis used (65,535 is the limit of the others); 0 launches
     nothing. scalars: integers. TypeError for a float: Triton passes it as fp32, Inductor as fp64,
     and the arithmetic that it enters follows, so the bits differ. A float belongs in constexprs.
-    options: of the compiler, beside num_warps.
+    options: of the compiler, beside num_warps. dependent: the kernel may start while the one before
+    it on the stream ends, and waits for its writes itself (`kernels.dependent`). Not when traced:
+    Inductor has no such launch and cannot see through the wait; the bits are the same.
     """
 
-    __slots__ = ("constexprs", "grid", "handle", "hip", "kernel", "options", "scalars", "tail")
+    __slots__ = (
+        "constexprs",
+        "dependent",
+        "grid",
+        "handle",
+        "hip",
+        "kernel",
+        "options",
+        "scalars",
+        "tail",
+    )
 
     def __init__(
         self,
@@ -58,6 +70,8 @@ class Launch:
         scalars: Sequence[int],
         constexprs: dict[str, Any],
         num_warps: int,
+        *,
+        dependent: bool = False,
         **options: Any,
     ) -> None:
         if any(isinstance(scalar, float) for scalar in scalars):
@@ -68,6 +82,7 @@ class Launch:
         # a kept handle takes constexprs by position, in the kernel's order
         self.constexprs = {n: constexprs[n] for n in kernel.arg_names if n in constexprs}
         self.options = {"num_warps": num_warps, **options}
+        self.dependent = {"launch_pdl": True} if dependent else {}
         self.tail = (*self.scalars, *self.constexprs.values())
         self.handle: Any = None
         self.hip = torch.version.hip is not None
@@ -94,12 +109,12 @@ class Launch:
 
     def traced(self, *pointers: torch.Tensor) -> None:
         """Launch through wrap_triton: inside a triton_op, so that a tracer sees the kernel."""
-        wrap_triton(self.kernel)[self.grid](
-            *pointers, *self.scalars, **self.constexprs, **self.options
-        )
+        fixed = self.constexprs | ({"DEPENDENT": False} if "DEPENDENT" in self.constexprs else {})
+        wrap_triton(self.kernel)[self.grid](*pointers, *self.scalars, **fixed, **self.options)
 
     def _launch(self, pointers: Sequence[torch.Tensor]) -> Any:
-        return self.kernel[self.grid](*pointers, *self.scalars, **self.constexprs, **self.options)
+        options = self.options | self.dependent
+        return self.kernel[self.grid](*pointers, *self.scalars, **self.constexprs, **options)
 
     def _launch_and_keep(self, pointers: Sequence[torch.Tensor]) -> None:
         with _compiling:  # forward thread and autograd thread may meet here, both cold

@@ -141,6 +141,7 @@ def backward_plan(
         gate.stride(0), scale.stride(0), seq, batch, splits, iterations,
     )  # fmt: skip
     kernel = ln_modulate_backward_kernel
+    fixed["DEPENDENT"] = tables.dependent_launches(arch)
     launch = Launch(kernel, splits * batch, scalars, fixed, config["num_warps"])
     outputs = 3 if gated else 2
     reduce = reduction(arch, outputs, splits, batch * width, fp64=fixed["FP64"])

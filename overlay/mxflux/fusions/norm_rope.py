@@ -162,7 +162,8 @@ def backward_plan(
         *grad.stride()[:3], *x.stride()[:3], *cos_sin.stride()[:2],
         geo.batch, geo.heads, geo.group_rows, tiles, total, programs,
     )  # fmt: skip
-    fixed = constexprs(geo, block, x, STAGES=config["STAGES"])
+    dependent = tables.dependent_launches(arch)
+    fixed = constexprs(geo, block, x, STAGES=config["STAGES"], DEPENDENT=dependent)
     launch = Launch(norm_rope_backward_kernel, programs, scalars, fixed, config["num_warps"])
     reduce = reduction(arch, 1, programs, geo.dim, fp64=fixed["FP64"])
     return BackwardPlan(tuple(x.shape), (1, programs, geo.dim), accumulator(x), launch, reduce)

@@ -193,7 +193,8 @@ def backward_plan(
         *cos_sin.stride()[:2],
         geo.batch, geo.heads, geo.group_rows, tiles, total, geo.rows, programs,
     )  # fmt: skip
-    fixed = constexprs(geo, block, mixed, STAGES=config["STAGES"])
+    dependent = tables.dependent_launches(arch)
+    fixed = constexprs(geo, block, mixed, STAGES=config["STAGES"], DEPENDENT=dependent)
     launch = Launch(qkv_backward_kernel, programs, scalars, fixed, config["num_warps"])
     reduce = reduction(arch, 2, programs, geo.dim, fp64=fixed["FP64"])
     partial = (2, programs, geo.dim)

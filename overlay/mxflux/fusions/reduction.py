@@ -27,6 +27,8 @@ def reduction(
             "BLOCK_P": config["BLOCK_P"],
             "BLOCK_C": config["BLOCK_C"],
             "FP64": fp64,
+            "DEPENDENT": tables.dependent_launches(arch),
         },
         config["num_warps"],
+        dependent=tables.dependent_launches(arch),
     )

@@ -12,11 +12,14 @@ import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mxflux.fusions.launch import INTERPRETER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FORMAT = 1
 DIRECTORY = Path(__file__).parent / "tables"
@@ -73,13 +76,18 @@ def configuration(arch: str, op: str, width: int, rows: int) -> dict[str, int]:
     if arch == "interpreter":
         name = op if op in _INTERPRETER else "ln_modulate"
         return _INTERPRETER[name]
-    entries = load(table_name(arch))[op]
+    return choose(load(table_name(arch))[op], width, rows)
+
+
+def choose(entries: Sequence[Entry], width: int, rows: int) -> dict[str, int]:
+    """`configuration` among one op's entries, the last of each width being open."""
     fitting = [entry.width for entry in entries if entry.width <= width]
     chosen = max(fitting) if fitting else min(entry.width for entry in entries)
-    for entry in entries:
-        if entry.width == chosen and (entry.max_rows is None or rows <= entry.max_rows):
-            return entry.config
-    raise TableError(f"table {table_name(arch)}: {op}: no entry for width {width}, {rows} rows")
+    return next(
+        entry.config
+        for entry in entries
+        if entry.width == chosen and (entry.max_rows is None or rows <= entry.max_rows)
+    )
 
 
 def architecture(device: torch.device) -> str:
@@ -87,6 +95,11 @@ def architecture(device: torch.device) -> str:
     if INTERPRETER:
         return "interpreter"
     return _architecture(device.index if device.index is not None else torch.cuda.current_device())
+
+
+def dependent_launches(arch: str) -> bool:
+    """Whether a kernel can start while the one before it ends: programmatic dependent launch."""
+    return arch.startswith("sm_") and int(arch[3:]) >= 90
 
 
 def table_name(arch: str) -> str:
@@ -112,10 +125,11 @@ def parse(data: dict[str, Any], name: str) -> Table:
     ops = data.get("ops", {})
     if set(ops) != set(OPS):
         raise TableError(f"{name}: ops: got {sorted(ops)}, expected {sorted(OPS)}")
-    return {op: _entries(ops[op], op, name) for op in OPS}
+    return {op: parse_entries(ops[op], op, name) for op in OPS}
 
 
-def _entries(rows: list[dict[str, Any]], op: str, name: str) -> tuple[Entry, ...]:
+def parse_entries(rows: list[dict[str, Any]], op: str, name: str) -> tuple[Entry, ...]:
+    """Check one op's rows; TableError names what is missing, unknown or out of order."""
     found = []
     for row in rows:
         config = {key: value for key, value in row.items() if key not in ("width", "max_rows")}

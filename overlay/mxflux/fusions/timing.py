@@ -58,7 +58,7 @@ def _samples(run: Callable[[], Any], repeats: int, flushes: int) -> list[float]:
     return [start.elapsed_time(stop) * 1e3 for start, stop in kept]
 
 
-def enqueue_time(run: Callable[[], Any], calls: int = 200, rounds: int = 5) -> float:
+def enqueue_time(run: Callable[[], Any], calls: int = 200, rounds: int = 25) -> float:
     """Least microseconds of host time a call takes to return; run it on small tensors, so that no
     queue fills.
     """

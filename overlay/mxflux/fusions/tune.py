@@ -8,13 +8,17 @@ read-only.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from triton.runtime.errors import OutOfResources
@@ -22,20 +26,31 @@ from triton.runtime.errors import OutOfResources
 from mxflux.fusions import catalog, crosscompile, tables, timing
 from mxflux.fusions.reduction import reduction
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 Config = dict[str, int]
 SPILL_BYTES = 32
 """A candidate with more stack than this is not worth timing; a few bytes in an epilogue cost
 nothing.
 """
 
-REDUCTIONS = {1: (792, 128, 2), 2048: (396, 3072, 2), 16384: (12, 98304, 2)}
-"""Width class -> parts, columns, outputs: norm weights, LN at B = 1, LN at B = 32."""
+REDUCTIONS = {
+    1: ("norm_rope_backward", 4608, 1),
+    2048: ("ln_modulate_backward", 4608, 1),
+    16384: ("ln_modulate_backward", 512, 32),
+}
+"""Width class -> the backward whose partials are summed: norm weights, LN at B = 1 and B = 32."""
+
+FINALISTS = 6
+"""How many of the fastest are timed again, longer, before one of them is taken."""
 
 
 def candidates(op: str, units: int, lanes: int) -> list[Config]:
     """Configurations worth timing. units: SMs or CUs; lanes: threads of a warp."""
     if op == "reduce_partials":
-        blocks = itertools.product((4, 16, 64, 256, 512, 1024), (4, 8, 16, 32, 128, 512), (4, 8))
+        sizes = (4, 8, 16, 64, 128, 256, 512, 1024), (4, 8, 16, 32, 128, 512, 1024)
+        blocks = itertools.product(*sizes, (4, 8, 16))
         return [
             {"BLOCK_P": p, "BLOCK_C": c, "num_warps": w}
             for p, c, w in blocks
@@ -54,17 +69,24 @@ def _rope_candidates(op: str, units: int, lanes: int) -> list[Config]:
     ]
     if op.endswith("forward"):
         return [{"BLOCK_M": m, "num_warps": w} for m, w in shapes]
-    loops = itertools.product(shapes, (4, 6, 8, 12), (1, 2) if lanes == 32 else (1,))
+    loops = itertools.product(shapes, (2, 4, 6, 8, 12), _stages(lanes))
     return [
         {"BLOCK_M": m, "num_warps": w, "programs": units * p, "STAGES": s} for (m, w), p, s in loops
     ]
 
 
+def _stages(lanes: int) -> tuple[int, ...]:
+    """Depths of the loop's pipeline: asynchronous copies to shared memory on NVIDIA; on AMD loads
+    ahead into registers, of which a third stage takes too many.
+    """
+    return (1, 2, 3, 4) if lanes == 32 else (1, 2)
+
+
 def _ln_candidates(op: str, units: int, lanes: int) -> list[Config]:
     forward = op.endswith("forward")
-    programs = (8, 20, 40) if forward else (1, 2, 3, 4)
+    programs = (8, 20, 40, 250) if forward else (1, 2, 3, 4)  # 250: one block of rows each
     warps = (4, 8) if forward and lanes == 32 else (2, 4) if forward else (4, 8, 16)
-    stages = (1, 2) if lanes == 32 else (1,)
+    stages = _stages(lanes)[:2] if forward else _stages(lanes)
     return [
         {"CHUNK": 1024, "BLOCK_R": r, "programs": units * p, "num_warps": w, "STAGES": s}
         for r, p, w, s in itertools.product((1, 2), programs, warps, stages)
@@ -75,6 +97,11 @@ def _ln_candidates(op: str, units: int, lanes: int) -> list[Config]:
 def compile_one(arch: str, op: str, config: Config) -> str | None:
     """Compile one candidate into Triton's cache: the reason to leave it out, or None."""
     with crosscompile.compile_for(arch):
+        if op == "reduce_partials":
+            for width in REDUCTIONS:
+                call = _reduced(arch, "meta", width, _tabulated(arch, width), config)[1]
+                crosscompile.compile_launch(call.launch, call.pointers)
+            return None
         for seq, batch in catalog.SHAPES:
             for call in catalog.Factory(arch).calls(op, seq, batch, config):
                 compiled = crosscompile.compile_launch(call.launch, call.pointers)
@@ -94,35 +121,56 @@ def precompile(arch: str, jobs: list[tuple[str, Config]], workers: int) -> list[
         return [job for job, future in zip(jobs, futures, strict=True) if future.result() is None]
 
 
-def time_op(arch: str, op: str, seq: int, batch: int, config: Config) -> float:
+def time_op(arch: str, op: str, seq: int, batch: int, config: Config, repeats: int = 12) -> float:
     """Median microseconds of the op's kernels on random data, L2 cold, launched from kept handles
     with the host ahead (timing.device_time); inf when they do not fit."""
-    calls = catalog.Factory(arch, "cuda").calls(op, seq, batch, config)
+    return _time(catalog.Factory(arch, "cuda").calls(op, seq, batch, config), repeats)
 
+
+def time_reduction(arch: str, width: int, main: Config, config: Config, repeats: int = 12) -> float:
+    """Median microseconds of a backward in its configuration `main` with the sum of its partials in
+    another: the sum starts while the backward ends, so that its time alone says little.
+    """
+    return _time(_reduced(arch, "cuda", width, main, config), repeats)
+
+
+def _tabulated(arch: str, width: int) -> Config:
+    """The committed configuration of the backward of a width class."""
+    op, seq, batch = REDUCTIONS[width]
+    return tables.configuration(arch, op, *catalog.table_rows(op, seq, batch))
+
+
+def _reduced(
+    arch: str, device: str, width: int, main: Config, config: Config
+) -> tuple[catalog.Call, catalog.Call]:
+    """A backward in its configuration `main` and the sum of its partials in `config`."""
+    kernel, total = catalog.Factory(arch, device).calls(*REDUCTIONS[width], main)
+    outputs, parts, *columns = total.pointers[0].shape
+    launch = reduction(arch, outputs, parts, math.prod(columns), fp64=False, config=config)
+    return kernel, replace(total, launch=launch)
+
+
+def _time(calls: Sequence[catalog.Call], repeats: int) -> float:
     def run() -> None:
         for call in calls:
             call()
 
     try:
-        return timing.device_time(run, repeats=12)
+        return timing.device_time(run, repeats=repeats)
     except OutOfResources:
         return float("inf")
 
 
-def time_reduction(arch: str, width: int, config: Config) -> float:
-    """Median microseconds of one sum of partials that were just written, as backward leaves
-    them; the time of that write is in all candidates alike.
+def fastest(
+    configs: Sequence[Config], time: Callable[[Config, int], float]
+) -> tuple[Config, list[tuple[float, str]]]:
+    """The winner and every measurement, ascending: the best few are timed again, for longer.
+
+    time(config, repeats): microseconds.
     """
-    parts, columns, outputs = REDUCTIONS[width]
-    launch = reduction(arch, outputs, parts, columns, fp64=False, config=config)
-    partial = torch.randn(outputs, parts, columns, device="cuda")
-    out = [torch.empty(columns, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
-
-    def run() -> None:
-        partial.neg_()
-        launch(partial, *out)
-
-    return timing.device_time(run, repeats=12)
+    first = [(time(config, 12), index) for index, config in enumerate(configs)]
+    again = [(time(configs[index], 40), index) for _, index in sorted(first)[:FINALISTS]]
+    return configs[min(again)[1]], [(t, str(configs[i])) for t, i in sorted(again) + sorted(first)]
 
 
 def entries(op: str, best: dict[tuple[int, int], Config]) -> list[dict[str, int | None]]:
@@ -151,35 +199,44 @@ def tune(
     units, lanes = properties.multi_processor_count, properties.warp_size
     wanted = only or tuple(tables.OPS)
     ops = [op for op in wanted if op != "reduce_partials"]
-    jobs = [(op, config) for op in ops for config in candidates(op, units, lanes)]
+    jobs = [(op, config) for op in wanted for config in candidates(op, units, lanes)]
     usable = precompile(arch, jobs, workers)
     table: dict[str, list[dict[str, int | None]]] = {op: [] for op in tables.OPS}
     if only:
         path = tables.DIRECTORY / f"{arch}.json"
         table |= json.loads(path.read_text(encoding="utf-8"))["ops"]
     for op in ops:
-        configs = [config for name, config in usable if name == op]
+        configs = _of(usable, op)
         best = {}
         for seq, batch in catalog.SHAPES:
-            times = [time_op(arch, op, seq, batch, config) for config in configs]
-            log[f"{op} {seq}x{batch}"] = sorted(zip(times, map(str, configs), strict=True))
-            best[seq, batch] = configs[times.index(min(times))]
+            timed = functools.partial(time_op, arch, op, seq, batch)
+            best[seq, batch], log[f"{op} {seq}x{batch}"] = fastest(configs, timed)
         table[op] = entries(op, best)
     if "reduce_partials" in wanted:
-        table["reduce_partials"] = _tune_reductions(arch, units, lanes, log)
+        table["reduce_partials"] = _tune_reductions(
+            arch, _of(usable, "reduce_partials"), table, log
+        )
     origin = f"{properties.name}, torch {torch.__version__}, tune.py"
     return {"format": tables.FORMAT, "arch": arch, "origin": origin, "ops": table}
 
 
+def _of(jobs: list[tuple[str, Config]], op: str) -> list[Config]:
+    return [config for name, config in jobs if name == op]
+
+
 def _tune_reductions(
-    arch: str, units: int, lanes: int, log: dict[str, object]
+    arch: str,
+    configs: list[Config],
+    table: dict[str, list[dict[str, int | None]]],
+    log: dict[str, object],
 ) -> list[dict[str, int | None]]:
     rows: list[dict[str, int | None]] = []
-    for width in REDUCTIONS:
-        configs = candidates("reduce_partials", units, lanes)
-        times = [time_reduction(arch, width, config) for config in configs]
-        log[f"reduce_partials {width}"] = sorted(zip(times, map(str, configs), strict=True))
-        rows.append({"width": width, "max_rows": None, **configs[times.index(min(times))]})
+    for width, (op, seq, batch) in REDUCTIONS.items():
+        entries = tables.parse_entries(table[op], op, f"{arch}.json")
+        main = tables.choose(entries, *catalog.table_rows(op, seq, batch))
+        timed = functools.partial(time_reduction, arch, width, main)
+        best, log[f"reduce_partials {width}"] = fastest(configs, timed)
+        rows.append({"width": width, "max_rows": None, **best})
     return rows
 
 

@@ -144,3 +144,64 @@ def test_cold_threads_agree() -> None:
         thread.join()
     assert len(results) == 4
     assert all(torch.equal(a, b) for r in results for a, b in zip(r, results[0], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("op", "seq", "batch"),
+    [
+        ("norm_rope_backward", 4608, 1),
+        ("qkv_backward", 64, 3),
+        ("ln_modulate_backward", 512, 8),
+        ("gate_residual_backward", 77, 3),
+    ],
+)
+def test_a_sum_launched_early_waits_for_its_partials(
+    op: str, seq: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programmatic dependent launch against plain launches in order: the same bits, every time."""
+    from mxflux.fusions import catalog, tables
+
+    arch = tables.architecture(torch.device("cuda", 0))
+    if not tables.dependent_launches(arch):
+        pytest.skip(f"{arch} has no programmatic dependent launch")
+    config = tables.configuration(arch, op, *catalog.table_rows(op, seq, batch))
+    torch.manual_seed(0)
+    early = catalog.Factory(arch, "cuda").calls(op, seq, batch, config)
+    monkeypatch.setattr(tables, "dependent_launches", lambda _: False)
+    torch.manual_seed(0)
+    plain = catalog.Factory(arch, "cuda").calls(op, seq, batch, config)
+    assert early[1].launch.dependent
+    assert not plain[1].launch.dependent
+    for call in plain:
+        call()
+    want = [t.clone() for t in plain[1].pointers[1:]]
+    partials = early[1].pointers[0]
+    for _ in range(50):
+        partials.fill_(float("nan"))
+        for call in early:
+            call()
+        assert all(torch.equal(a, b) for a, b in zip(early[1].pointers[1:], want, strict=True))
+
+
+def test_graph_capture_of_a_backward_replays_the_same_bits() -> None:
+    from mxflux.fusions.ln_modulate import ln_modulate
+
+    x = torch.randn(128, 4, 3072, device="cuda", dtype=BF16)
+    scale, shift = (torch.randn(4, 3072, device="cuda", dtype=BF16) for _ in range(2))
+    leaves = [t.requires_grad_() for t in (x, scale, shift)]
+    grad = torch.randn_like(x)
+
+    def step() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(ln_modulate(*leaves), leaves, grad)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        want = step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for _ in range(3):
+        graph.replay()
+        assert all(torch.equal(a, b) for a, b in zip(captured, want, strict=True))

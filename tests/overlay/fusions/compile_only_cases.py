@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections import Counter
 from typing import Any
@@ -18,7 +19,7 @@ from torch._higher_order_ops.triton_kernel_wrap import (
 )
 from torch._library.triton import get_triton_kernels_for_op
 
-from mxflux.fusions import checks, crosscompile, launch, tables
+from mxflux.fusions import catalog, checks, crosscompile, launch, tables
 from mxflux.fusions.gate_residual import gate_residual_ln_modulate
 from mxflux.fusions.kernels.reduce import reduce_partials_kernel
 from mxflux.fusions.ln_modulate import ln_modulate
@@ -27,7 +28,7 @@ from mxflux.fusions.norm_rope_qkv import norm_rope_qkv
 from mxflux.fusions.rope_table import RopeTable
 
 launches: Counter[str] = Counter()
-REDUCE = {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False}
+REDUCE = {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False, "DEPENDENT": False}
 
 
 class NoLauncher:
@@ -101,7 +102,7 @@ def kept_handles() -> None:
         reduce_partials_kernel,
         2,
         (4, 64, 2),
-        {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False},
+        {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False, "DEPENDENT": False},
         4,
     )
     partial, out = torch.zeros(1, 4, 64), torch.zeros(64)
@@ -134,7 +135,7 @@ def threads() -> None:
         reduce_partials_kernel,
         1,
         (8, 32, 1),
-        {"OUTPUTS": 1, "BLOCK_P": 8, "BLOCK_C": 32, "FP64": False},
+        {"OUTPUTS": 1, "BLOCK_P": 8, "BLOCK_C": 32, "FP64": False, "DEPENDENT": False},
         1,
     )
     partial, out = torch.zeros(1, 8, 32), torch.zeros(32)
@@ -268,7 +269,25 @@ def cache_keys() -> None:
             print(op, *sorted(kernel.fn.__name__ for kernel in get_triton_kernels_for_op(op)))
 
 
+def dependent_launches() -> None:
+    """griddepcontrol of every backward and of its sum; in the sum, before its first load."""
+    for arch in ("sm_90", "gfx950"):
+        with crosscompile.compile_for(arch):
+            for op in ("norm_rope_backward", "qkv_backward", "ln_modulate_backward"):
+                config = tables.configuration(arch, op, *catalog.table_rows(op, 512, 32))
+                found = []
+                for call in catalog.Factory(arch).calls(op, 512, 32, config):
+                    asm = crosscompile.compile_launch(call.launch, call.pointers).asm
+                    text = asm.get("ptx", asm.get("amdgcn"))
+                    found += re.findall(r"griddepcontrol\.\w+|ld\.global", text)
+                ours = [
+                    word for i, word in enumerate(found) if "grid" in word or "grid" in found[i - 1]
+                ]
+                print(arch, op, *(ours[:3] if "griddepcontrol.wait" in ours else ["none"]))
+
+
 CASES = {
+    "dependent": dependent_launches,
     "keys": cache_keys,
     "graph": traced_graph,
     "handles": kept_handles,

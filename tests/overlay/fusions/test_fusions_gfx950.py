@@ -13,7 +13,9 @@ import pytest
 from mxflux.fusions import gfx950
 
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results"
-ROW = gfx950.Row("op", "kernel", "BLOCK_M=16", 512, 32, 90, 40, 0, 0, 5, 16, True, 1.0, 1.0, "aa")
+ROW = gfx950.Row(
+    "op", "kernel", "BLOCK_M=16", 512, 32, 1280, 4, 90, 40, 0, 0, 5, 16, True, 1.0, 1.0, "aa"
+)
 
 
 def test_committed_table_holds() -> None:
@@ -69,4 +71,12 @@ def test_duplicate_binaries_are_found() -> None:
     assert gfx950.duplicates([ROW, replace(ROW, batch=64)]) == []
     assert gfx950.duplicates([ROW, other]) == [
         "op kernel: same binary for BLOCK_M=16 and BLOCK_M=16,num_warps=8"
+    ]
+
+
+def test_programs_that_wait_for_others_are_found() -> None:
+    looping = replace(ROW, op="qkv_backward", kernel="qkv_backward")
+    assert gfx950.waiting([looping, ROW]) == []  # 5 waves a SIMD: five programs of four a unit
+    assert gfx950.waiting([replace(looping, occupancy=4), replace(ROW, occupancy=4)]) == [
+        "qkv_backward qkv_backward BLOCK_M=16 512x32: 1280 programs, 1024 of them fit"
     ]

@@ -48,6 +48,31 @@ def test_kept_handles_and_their_guards(lines: dict[str, list[str]]) -> None:
     ]
 
 
+def test_a_sum_waits_before_its_first_load_where_launches_overlap(
+    lines: dict[str, list[str]],
+) -> None:
+    """The backward lets it start, it waits, then it loads; AMD has no such launch."""
+    order = "griddepcontrol.launch_dependents griddepcontrol.wait ld.global"
+    ops = ("norm_rope_backward", "qkv_backward", "ln_modulate_backward")
+    assert lines["dependent"] == [
+        *(f"sm_90 {op} {order}" for op in ops),
+        *(f"gfx950 {op} none" for op in ops),
+    ]
+
+
+def test_a_traced_launch_neither_overlaps_nor_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor takes a kernel with inline assembly to write all of its arguments."""
+    seen: list[dict[str, object]] = []
+    monkeypatch.setattr(
+        "mxflux.fusions.launch.wrap_triton", lambda _: {(1, 1, 1): lambda *_, **kw: seen.append(kw)}
+    )
+    fixed = {"OUTPUTS": 1, "BLOCK_P": 4, "BLOCK_C": 32, "FP64": False, "DEPENDENT": True}
+    launch = Launch(reduce_partials_kernel, 1, (1, 2, 1), fixed, 4, dependent=True)
+    launch.traced()
+    assert launch.dependent == {"launch_pdl": True}
+    assert seen == [fixed | {"DEPENDENT": False, "num_warps": 4}]
+
+
 def test_cold_launches_from_several_threads(lines: dict[str, list[str]]) -> None:
     assert lines["threads"] == ["threads 4"]
 

@@ -16,6 +16,8 @@ first, one reduction a row.
 import triton
 import triton.language as tl
 
+from mxflux.fusions.kernels import dependent
+
 
 @triton.jit
 def ln_modulate_forward_kernel(
@@ -96,7 +98,7 @@ def ln_modulate_backward_kernel(
     y_stride_s, y_stride_b, gate_stride_b, scale_stride_b,
     seq, batch, splits, iterations,
     H: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_R: tl.constexpr,
-    GATED: tl.constexpr, STAGES: tl.constexpr, FP64: tl.constexpr,
+    GATED: tl.constexpr, STAGES: tl.constexpr, FP64: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """dx (and dy) [S,B,H] contiguous; partial [2 or 3, splits, B, H]: dscale, dshift, dgate of each
     program.
@@ -177,6 +179,8 @@ def ln_modulate_backward_kernel(
         dshifts = next_dshifts
         if GATED:
             dgates = next_dgates
+    if DEPENDENT:
+        dependent.launch_next()
     part = (tl.cast(split, tl.int64) * batch + b) * H
     plane = tl.cast(splits, tl.int64) * batch * H
     for k in tl.static_range(CHUNKS):

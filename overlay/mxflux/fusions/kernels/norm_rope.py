@@ -14,6 +14,8 @@ group, so that cos and sin are loaded once a tile and every row index is a divis
 import triton
 import triton.language as tl
 
+from mxflux.fusions.kernels import dependent
+
 
 @triton.jit
 def _offsets(
@@ -130,6 +132,7 @@ def norm_rope_backward_kernel(
     batch, heads, group_rows, tiles, total_tiles, programs,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     TABLE_PER_SAMPLE: tl.constexpr, STAGES: tl.constexpr, FP64: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """dx [S,B,heads,D] contiguous; partial dweight [programs, D], one row a program, summed later
     in order.
@@ -167,6 +170,8 @@ def norm_rope_backward_kernel(
         dx, part = norm_rotate_backward(g, x, w, cos, sin, rstd, D, BLOCK_M, BLOCK_D)
         dw += part
         tl.store(dx_ptr + row[:, None] * D + cols, dx.to(dx_ptr.dtype.element_ty), mask=keep)
+    if DEPENDENT:
+        dependent.launch_next()
     at = tl.cast(pid, tl.int64) * D + cols
     tl.store(partial_ptr + at, tl.sum(dw, axis=0)[None, :], mask=cols < D)
 
@@ -237,6 +242,7 @@ def qkv_backward_kernel(
     batch, heads, group_rows, tiles, total_tiles, rows, programs,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     TABLE_PER_SAMPLE: tl.constexpr, STAGES: tl.constexpr, FP64: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """d(mixed) [S,B,heads,(dq|dk|dv)] contiguous, dv copied; partial dweight [2, programs, D] (q
     first).
@@ -295,6 +301,8 @@ def qkv_backward_kernel(
         tl.store(dmixed_ptr + out, dq.to(dmixed_ptr.dtype.element_ty), mask=keep)
         tl.store(dmixed_ptr + out + D, dk.to(dmixed_ptr.dtype.element_ty), mask=keep)
         tl.store(dmixed_ptr + out + 2 * D, dv, mask=keep)
+    if DEPENDENT:
+        dependent.launch_next()
     at = tl.cast(pid, tl.int64) * D + cols
     second = tl.cast(programs, tl.int64) * D
     tl.store(partial_ptr + at, tl.sum(dq_weight, axis=0)[None, :], mask=cols < D)

@@ -5,11 +5,14 @@
 import triton
 import triton.language as tl
 
+from mxflux.fusions.kernels import dependent
+
 
 @triton.jit
 def reduce_partials_kernel(
     partial_ptr, out0_ptr, out1_ptr, out2_ptr, parts, columns, blocks,
     OUTPUTS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr, FP64: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """partial [OUTPUTS, parts, columns] fp32 -> out_k [columns]; program = (k, block).
 
@@ -23,6 +26,8 @@ def reduce_partials_kernel(
     ok = cols < columns
     base = tl.cast(k, tl.int64) * parts * columns
     total = tl.zeros([BLOCK_P, BLOCK_C], ACC)
+    if DEPENDENT:
+        dependent.wait()
     for start in tl.range(0, parts, BLOCK_P):
         part = start + tl.arange(0, BLOCK_P)
         at = base + tl.cast(part, tl.int64)[:, None] * columns + cols[None, :]

@@ -92,8 +92,9 @@ def command(ncu: str, ops: list[str], shapes: list[str], order: Path) -> list[st
 
 
 def parse(text: str, launched: list[Profiled]) -> list[dict[str, float]]:
-    """Metric -> value of each launch, from ncu's CSV among other output; ValueError when it profiled
-    other kernels than those.
+    """Metric -> value of each launch, from ncu's CSV among other output.
+
+    ValueError when it profiled other kernels than those.
     """
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), len(lines))

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from mxtree.environment import results, summary, toxrun
 from mxtree.environment.results import Counts, EnvironmentResult
 from mxtree.errors import ExitCode, FatalError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOX_INI = """\
 [tox]
@@ -88,6 +85,27 @@ def test_environments_at_once(project: Path) -> None:
     run = toxrun.run_tox(project, ["-p", "2", "-e", "good,bad"], quiet_stdout=True)
     found = {item.name: item.success for item in results.read(run.results, run.reports)}
     assert found == {"good": True, "bad": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ["run-parallel", "--parallel", "3"]),
+        (["--label", "release", "-r"], ["run-parallel", "--parallel", "3", "-m", "release", "-r"]),
+        (["-e", "a,b"], ["run-parallel", "--parallel", "3", "-e", "a,b"]),
+        (["-e", "a", "--", "-k", "x"], ["run", "-e", "a", "--", "-k", "x"]),
+        (["-p", "1"], ["run-parallel", "-p", "1"]),
+        (["run", "-m", "release"], ["run", "-m", "release"]),
+    ],
+)
+def test_several_environments_run_side_by_side_where_there_is_room(
+    arguments: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toxrun, "environments_at_once", lambda: 3)
+    words = toxrun._with_results(arguments, Path("r.json"))
+    assert words == [expected[0], "--result-json", "r.json", *expected[1:]]
+    monkeypatch.setattr(toxrun, "environments_at_once", lambda: 1)
+    assert toxrun._with_results([], Path("r.json")) == ["run", "--result-json", "r.json"]
 
 
 def test_other_commands_of_tox_pass_through(

@@ -32,7 +32,8 @@ def run_tests(
 
     Without arguments lint, tools, overlay, and the patched tree of the pinned pair with its
     negative controls on the stock one. Arguments are tox's: `-e ENV` (any pyX-mcoreY-teZ),
-    `--label NAME`, `-p`, `-r`, `list`, and after `--` arguments of pytest.
+    `--label NAME`, `-p`, `-r`, `list`, and after `--` arguments of pytest. Several environments run
+    side by side where there are four cores and 8 GiB of memory for each.
     """
     import json
 

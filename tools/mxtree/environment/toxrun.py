@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mxtree.environment.capacity import environments_at_once
 from mxtree.environment.pythons import DEFAULT_VERSION, find_python, find_some
 from mxtree.errors import ExitCode, FatalError
 
@@ -97,15 +99,30 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def _with_results(arguments: list[str], results: Path) -> list[str]:
-    """Return ``arguments`` with our default sub-command, our --label and the file of results."""
+    """Return ``arguments`` with our default sub-command, our --label and the file of results.
+
+    Several environments run side by side where the machine has room; with a sub-command or -p of
+    their own they run as the user says.
+    """
     end = arguments.index("--") if "--" in arguments else len(arguments)
     own = ["-m" if word == "--label" else word for word in arguments[:end]]
     if own and own[0] in _OTHER:
         return [*own, *arguments[end:]]
     asks_parallel = any(word.startswith(("-p", "--parallel")) for word in own)
-    default = "run-parallel" if asks_parallel else "run"
-    command, rest = (own[0], own[1:]) if own and own[0] in _RUNNING else (default, own)
+    side_by_side = environments_at_once() if _selects_several(own) else 1
+    if own and own[0] in _RUNNING:
+        command, rest = own[0], own[1:]
+    elif asks_parallel or side_by_side == 1:
+        command, rest = "run-parallel" if asks_parallel else "run", own
+    else:
+        command, rest = "run-parallel", ["--parallel", str(side_by_side), *own]
     return [command, "--result-json", str(results), *rest, *arguments[end:]]
+
+
+def _selects_several(own: Sequence[str]) -> bool:
+    """Whether more than one environment may be asked for: all but one name after -e."""
+    named = [after for word, after in itertools.pairwise(own) if word in ("-e", "--env")]
+    return len(named) != 1 or "," in named[0] or "{" in named[0] or named[0] == "ALL"
 
 
 def _work_dir(root: Path, arguments: Sequence[str]) -> Path:

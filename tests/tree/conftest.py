@@ -19,6 +19,7 @@ from support.control import (  # noqa: F401  hooks
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_runtest_makereport,
+    pytest_sessionfinish,
 )
 
 

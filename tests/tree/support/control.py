@@ -9,6 +9,7 @@ passes, skips, breaks in its set-up or fails differently counts as failed.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,17 @@ def pytest_runtest_makereport(
     if pattern is not None and (call.when == "call" or not report.passed):
         _judge(report, call, pattern)
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """An environment runs controls and the zero-patch mode after its tests: of those `-k` and `-m`
+    may leave none.
+    """
+    nothing = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+    options = session.config.option
+    second = is_control_run(session.config) or os.environ.get("MXFLUX_TE_ZERO_PATCH") == "1"
+    if nothing and second and (options.keyword or options.markexpr):
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def _judge(report: pytest.TestReport, call: pytest.CallInfo[Any], pattern: re.Pattern[str]) -> None:

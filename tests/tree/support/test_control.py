@@ -61,7 +61,7 @@ def test_nearest_mark(key):
 
 
 def run(folder: Path, *options: str) -> dict[str, str]:
-    """Outcome per test of a run of CASES under the plugin, and the output as key "output"."""
+    """Outcome per test of a run of CASES under the plugin, "output" and exit "status"."""
     (folder / "support").symlink_to(Path(__file__).parent)
     (folder / "conftest.py").write_text(HOOKS, encoding="utf-8")
     (folder / "test_cases.py").write_text(CASES, encoding="utf-8")
@@ -77,7 +77,7 @@ def run(folder: Path, *options: str) -> dict[str, str]:
         check=False,
         timeout=60,
     )
-    outcomes = {"output": done.stdout + done.stderr}
+    outcomes = {"output": done.stdout + done.stderr, "status": str(done.returncode)}
     for line in done.stdout.splitlines():
         name, _, rest = line.partition(" ")
         if "::" in name and rest:
@@ -97,7 +97,8 @@ def test_plain_run_ignores_the_marks(tmp_path: Path) -> None:
 def test_control_run(tmp_path: Path) -> None:
     """With --control the verdicts turn around, and only the documented failure passes."""
     outcomes = run(tmp_path, "--control")
-    output = outcomes.pop("output")
+    output, status = outcomes.pop("output"), outcomes.pop("status")
+    assert status == "1"
     assert outcomes == {
         "test_as_documented": "PASSED",
         "test_did_not_raise": "PASSED",
@@ -114,6 +115,16 @@ def test_control_run(tmp_path: Path) -> None:
     assert "ValueError: not this one" in output
     assert "fails in setup, but not as documented" in output
     assert "skipped in call, so it proves nothing" in output
+
+
+def test_a_selection_without_controls_is_no_failure(tmp_path: Path) -> None:
+    """`mxtree test -e ENV -- -k one_test`: that one passed, and no control has its name."""
+    for name, options, status in (
+        ("controls", ("--control", "-k", "unmarked"), "0"),
+        ("tests", ("-k", "no_such_test"), "5"),
+    ):
+        (tmp_path / name).mkdir()
+        assert run(tmp_path / name, *options)["status"] == status
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,34 @@ def test_a_check_without_a_tree_checks_a_fresh_one(
             assert where == (given or project.default_tree)
 
 
+def test_a_check_without_a_tree_builds_only_what_it_checks(
+    project: Project, tmp_path: Path
+) -> None:
+    sources = _sources()
+    # Not even fetched: the repository of the other upstream is gone.
+    shutil.rmtree(tmp_path / "upstream" / "transformer-engine")
+    with tree_to_export(project, None, check=True, names=[NAME], sources=sources) as fresh:
+        (only,) = plan_exports(project, fresh, [NAME])
+        assert (only.plan.upstream, only.plan.is_clean) == (NAME, True)
+        assert not (fresh / "transformer-engine").exists()
+    with (
+        pytest.raises(FatalError, match="transformer-engine"),
+        tree_to_export(project, None, check=True, sources=sources),
+    ):
+        pass
+
+
+def test_an_unknown_upstream_names_the_known_ones(project: Project, tree: Path) -> None:
+    with pytest.raises(FatalError, match="no upstream 'megatron'") as caught:
+        plan_exports(project, tree, ["megatron"])
+    assert NAME in (caught.value.hint or "")
+    with (
+        pytest.raises(FatalError, match="no upstream 'megatron'"),
+        tree_to_export(project, None, check=True, names=["megatron"], sources=_sources()),
+    ):
+        pass
+
+
 def test_a_new_commit_becomes_the_next_patch(project: Project, tree: Path, tmp_path: Path) -> None:
     _commit(tree, {"new.py": "x = 1\n"}, "Add new.py")
     states = _export(project, tree)

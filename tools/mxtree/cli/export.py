@@ -46,8 +46,9 @@ def export(
     from mxtree.project import find_project
 
     project = find_project()
-    with tree_to_export(project, tree, check=check) as where:
-        exports = plan_exports(project, where, upstream or (), refresh=refresh)
+    names = upstream or ()
+    with tree_to_export(project, tree, check=check, names=names) as where:
+        exports = plan_exports(project, where, names, refresh=refresh)
         is_clean = all(item.plan.is_clean for item in exports)
         if not (check or dry_run):
             write_exports(where, exports)

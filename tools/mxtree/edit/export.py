@@ -43,8 +43,9 @@ def plan_exports(
 ) -> tuple[Export, ...]:
     """Work out the series of the named upstreams (all by default) of ``tree``; write nothing.
 
-    Raises `FatalError` when a repository holds uncommitted changes or an unfinished rebase, when
-    the base is not below its HEAD, or when a commit would not survive the patch format.
+    Raises `FatalError` when ``tree`` has none of that name, when a repository holds uncommitted
+    changes or an unfinished rebase, when the base is not below its HEAD, or when a commit would
+    not survive the patch format.
     """
     manifest = load_manifest(tree)
     if not manifest.patched:
@@ -52,10 +53,19 @@ def plan_exports(
             f"{tree} was built with --no-patches: its commits are not a series",
             hint="mxtree build --out another/tree, and work there",
         )
-    wanted = names or tuple(manifest.upstreams)
+    records = {name: record_of(tree, manifest, name) for name in names or manifest.upstreams}
     return tuple(
-        _export(project, tree, name, manifest.upstreams[name], refresh=refresh) for name in wanted
+        _export(project, tree, name, record, refresh=refresh) for name, record in records.items()
     )
+
+
+def record_of(tree: Path, manifest: Manifest, name: str) -> UpstreamRecord:
+    """Return an upstream of ``tree``; raises `FatalError` that names those it has."""
+    found = manifest.upstreams.get(name)
+    if found is None:
+        known = ", ".join(manifest.upstreams)
+        raise FatalError(f"{tree} has no upstream {name!r}", hint=f"use one of {known}")
+    return found
 
 
 def write_exports(tree: Path, exports: Sequence[Export]) -> None:

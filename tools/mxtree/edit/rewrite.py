@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mxtree.edit import todo
-from mxtree.edit.export import changes, refuse_unfinished
+from mxtree.edit.export import changes, record_of, refuse_unfinished
 from mxtree.edit.identity import author_env
 from mxtree.edit.locate import Located, locate, patches_of
 from mxtree.edit.naming import names_in_all_versions, next_id, slug
@@ -30,14 +30,10 @@ def new_patch(project: Project, tree: Path, upstream: str, subject: str) -> Loca
     The message has every header field, empty, for `git commit --amend` to fill in. Raises
     `FatalError` when there is nothing to commit.
     """
-    upstreams = load_manifest(tree).upstreams
-    if upstream not in upstreams:
-        raise FatalError(
-            f"{tree} has no upstream {upstream!r}", hint=f"use one of {', '.join(upstreams)}"
-        )
+    record = record_of(tree, load_manifest(tree), upstream)
     repository = tree / upstream
     _refuse_without_changes(repository, "make the change first, then `mxtree new` names it")
-    series_dir = project.series_dir(upstream, upstreams[upstream].version)
+    series_dir = project.series_dir(upstream, record.version)
     taken = [item.name for item in patches_of(tree) if item.upstream == upstream]
     taken += names_in_all_versions(series_dir)
     name = f"{next_id(taken)}-{slug(subject)}.patch"

@@ -43,13 +43,17 @@ FOLDERS = ("overlay", "recipes")
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """What to build. A version or source that is not named is the pinned one, from the index."""
+    """What to build. A version or source that is not named is the pinned one, from the index.
+
+    ``only`` names the upstreams to put in, all of them by default.
+    """
 
     out: Path
     versions: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     patched: bool = True
     discard: bool = False
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def _collect(project: Project, request: BuildRequest) -> dict[str, _Part]:
     upstreams = load_upstreams(project)
     check_sources(set(upstreams.names), request.sources)
     parts = {}
-    for name in upstreams.names:
+    for name in request.only or upstreams.names:
         upstream = upstreams.get(name)
         version = request.versions.get(name, upstream.default)
         source = request.sources.get(name, Source.parse("index"))

@@ -15,13 +15,15 @@ from mxflux.fusions.kernels.ln_modulate import (
     ln_modulate_forward_kernel,
 )
 from mxflux.fusions.launch import Launch
-from mxflux.fusions.plans import Layout, contiguous
+from mxflux.fusions.plans import Layout, contiguous, fitting_stages
 from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Tensor = torch.Tensor
+TABULATED_WIDTH = 3072
+"""The hidden size for which the tables were made, Flux's."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +118,14 @@ def forward_plan(
     is written.
     """
     seq, batch, _ = x.shape
-    splits, iterations, fixed = _split(config, x, gated)
+    splits, iterations, fixed = _split(config, x, gated, tensors=2 if gated else 1)
     scalars = (
         *x.stride()[:2], *y.stride()[:2], gate.stride(0), scale.stride(0), shift.stride(0),
         seq, batch, splits, iterations,
     )  # fmt: skip
     kernel = ln_modulate_forward_kernel
     fixed |= {"EPS": eps, "STORE": store}
-    launch = Launch(kernel, splits * batch, scalars, fixed, config["num_warps"])
+    launch = Launch(kernel, splits * batch, scalars, fixed, _warps(config, x.shape[2]))
     return ForwardPlan(tuple(x.shape), seq * batch, accumulator(x), x.device, launch)
 
 
@@ -135,14 +137,14 @@ def backward_plan(
     sum.
     """
     seq, batch, width = h.shape
-    splits, iterations, fixed = _split(config, h, gated)
+    splits, iterations, fixed = _split(config, h, gated, tensors=4 if gated else 2)
     scalars = (
         *(stride for tensor in (*grads, h, y) for stride in tensor.stride()[:2]),
         gate.stride(0), scale.stride(0), seq, batch, splits, iterations,
     )  # fmt: skip
     kernel = ln_modulate_backward_kernel
     fixed["DEPENDENT"] = tables.dependent_launches(arch)
-    launch = Launch(kernel, splits * batch, scalars, fixed, config["num_warps"])
+    launch = Launch(kernel, splits * batch, scalars, fixed, _warps(config, width))
     outputs = 3 if gated else 2
     reduce = reduction(arch, outputs, splits, batch * width, fp64=fixed["FP64"])
     partial = (outputs, splits, batch, width)
@@ -160,23 +162,35 @@ def configuration(op: str, x: Tensor) -> dict[str, int]:
     return tables.configuration(arch, op, x.shape[2], x.shape[0] * x.shape[1])
 
 
-def _split(config: dict[str, int], x: Tensor, gated: bool) -> tuple[int, int, dict[str, Any]]:
+def _warps(config: dict[str, int], width: int) -> int:
+    """Warps for rows of `width`: a wider row than the tables' gets more of them, up to 8, so that
+    its sums stay in registers.
+    """
+    wider = -(-width // TABULATED_WIDTH)
+    return max(config["num_warps"], min(8, config["num_warps"] << (wider - 1).bit_length()))
+
+
+def _split(
+    config: dict[str, int], x: Tensor, gated: bool, tensors: int
+) -> tuple[int, int, dict[str, Any]]:
     """Programs a sample, iterations a program, and the compile-time arguments.
 
     config["programs"] is the number for the whole batch: with B = 1 one sample gets them all.
+    tensors: how many rows an iteration loads.
     """
     seq, batch, width = x.shape
     blocks = -(-seq // config["BLOCK_R"])
     splits = min(max(1, config["programs"] // max(1, batch)), blocks)
     iterations = -(-blocks // max(1, splits))
     chunk = min(config["CHUNK"], 1 << (width - 1).bit_length())
+    bytes_each = tensors * config["BLOCK_R"] * chunk * -(-width // chunk) * x.element_size()
     fixed = {
         "H": width,
         "CHUNK": chunk,
         "CHUNKS": -(-width // chunk),
         "BLOCK_R": config["BLOCK_R"],
         "GATED": gated,
-        "STAGES": config["STAGES"],
+        "STAGES": fitting_stages(config["STAGES"], bytes_each),
         "FP64": x.dtype == torch.float64,
     }
     return splits, iterations, fixed

@@ -19,6 +19,7 @@ from mxflux.fusions.norm_rope_plans import (
     constexprs,
     geometry,
     gradient_problem,
+    stages,
     table_problem,
     weight_problem,
 )
@@ -163,7 +164,7 @@ def backward_plan(
         geo.batch, geo.heads, geo.group_rows, tiles, total, programs,
     )  # fmt: skip
     dependent = tables.dependent_launches(arch)
-    fixed = constexprs(geo, block, x, STAGES=config["STAGES"], DEPENDENT=dependent)
+    fixed = constexprs(geo, block, x, STAGES=stages(config, geo, block, x, 2), DEPENDENT=dependent)
     launch = Launch(norm_rope_backward_kernel, programs, scalars, fixed, config["num_warps"])
     reduce = reduction(arch, 1, programs, geo.dim, fp64=fixed["FP64"])
     return BackwardPlan(tuple(x.shape), (1, programs, geo.dim), accumulator(x), launch, reduce)

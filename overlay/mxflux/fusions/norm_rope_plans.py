@@ -11,7 +11,7 @@ import torch
 
 from mxflux.fusions import checks, tables
 from mxflux.fusions.launch import Launch
-from mxflux.fusions.plans import Layout, contiguous
+from mxflux.fusions.plans import Layout, contiguous, fitting_stages
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,11 @@ def constexprs(geo: Geometry, block: int, x: torch.Tensor, **more: float) -> dic
         "FP64": x.dtype == torch.float64,
         **more,
     }
+
+
+def stages(config: dict[str, int], geo: Geometry, block: int, x: torch.Tensor, tensors: int) -> int:
+    """Stages of a backward's pipeline that loads a tile of each of `tensors` an iteration."""
+    return fitting_stages(config["STAGES"], tensors * block * geo.width * x.element_size())
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from mxflux.fusions.norm_rope_plans import (
     constexprs,
     geometry,
     gradient_problem,
+    stages,
     table_problem,
     weight_problem,
 )
@@ -194,7 +195,8 @@ def backward_plan(
         geo.batch, geo.heads, geo.group_rows, tiles, total, geo.rows, programs,
     )  # fmt: skip
     dependent = tables.dependent_launches(arch)
-    fixed = constexprs(geo, block, mixed, STAGES=config["STAGES"], DEPENDENT=dependent)
+    depth = stages(config, geo, block, mixed, 5)
+    fixed = constexprs(geo, block, mixed, STAGES=depth, DEPENDENT=dependent)
     launch = Launch(qkv_backward_kernel, programs, scalars, fixed, config["num_warps"])
     reduce = reduction(arch, 2, programs, geo.dim, fp64=fixed["FP64"])
     partial = (2, programs, geo.dim)

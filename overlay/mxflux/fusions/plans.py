@@ -18,6 +18,9 @@ LIMIT = 1024
 bound.
 """
 
+SHARED_BYTES = 96 << 10
+"""Shared memory that a pipeline may take: what every CUDA device since sm_80 gives a block."""
+
 _UNKNOWN = "unknown"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -41,6 +44,13 @@ class Plans(Generic[Plan]):
                 self._plans.clear()
             self._plans[key] = plan
         return plan
+
+
+def fitting_stages(wanted: int, bytes_each: int) -> int:
+    """Stages of a loop's pipeline, `wanted` or as many as SHARED_BYTES hold: all but one of them
+    keep an iteration's loads, `bytes_each`, in shared memory.
+    """
+    return max(1, min(wanted, 1 + SHARED_BYTES // bytes_each))
 
 
 def contiguous(*sizes: int) -> Layout:

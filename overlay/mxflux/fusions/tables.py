@@ -98,8 +98,14 @@ def architecture(device: torch.device) -> str:
 
 
 def dependent_launches(arch: str) -> bool:
-    """Whether a kernel can start while the one before it ends: programmatic dependent launch."""
-    return arch.startswith("sm_") and int(arch[3:]) >= 90
+    """Whether a kernel can start while the one before it ends: programmatic dependent launch, on
+    sm_90 and later with a Triton (3.4 and later) that can ask for it.
+    """
+    if not arch.startswith("sm_") or int(arch[3:]) < 90:
+        return False
+    from triton.backends.nvidia.compiler import CUDAOptions  # not in a build for AMD alone
+
+    return hasattr(CUDAOptions, "launch_pdl")
 
 
 def table_name(arch: str) -> str:

@@ -55,6 +55,27 @@ def test_other_architectures_use_their_vendors_table(arch: str, name: str) -> No
     assert tables.table_name(arch) == name
 
 
+@pytest.mark.parametrize(
+    ("arch", "found"),
+    [
+        ("sm_90", True),
+        ("sm_120", True),
+        ("sm_80", False),
+        ("gfx950", False),
+        ("interpreter", False),
+    ],
+)
+def test_where_a_kernel_may_start_before_the_one_in_front_ended(arch: str, found: bool) -> None:
+    assert tables.dependent_launches(arch) is found
+
+
+def test_an_older_triton_launches_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.backends.nvidia import compiler
+
+    monkeypatch.setattr(compiler, "CUDAOptions", SimpleNamespace(num_warps=4))
+    assert not tables.dependent_launches("sm_90")
+
+
 def broken(change: Any) -> dict[str, Any]:
     data = shipped("sm_90")
     change(data)

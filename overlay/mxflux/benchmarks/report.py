@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mxflux.benchmarks.variants import VARIANTS
 
 if TYPE_CHECKING:
-    from mxflux.benchmarks.step import Measured, Result
+    from mxflux.benchmarks.results import Measured, Result
     from mxflux.benchmarks.timeline import Timeline
 
 NAMES = {

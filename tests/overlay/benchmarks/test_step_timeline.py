@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "overlay"))
 from mxflux.benchmarks import peers, step, timeline
 from mxflux.benchmarks.peers import torchtitan
 from mxflux.benchmarks.report import markdown
+from mxflux.benchmarks.results import Measured, Result, restore
 from mxflux.benchmarks.timeline import Kernel, Timeline, family, summarize
 from mxflux.benchmarks.workload import Workload
 from mxflux.flux.architecture import FLUX_12B
@@ -136,19 +137,19 @@ def test_a_peer_that_does_not_import_says_what_to_install(error: ImportError, me
     assert f"torchtitan 0.3.0 does not import with torch {torch.__version__}" in text
 
 
-def measured(variant: str, milliseconds: float) -> step.Measured:
+def measured(variant: str, milliseconds: float) -> Measured:
     line = Timeline(
         1000.0, 900.0, 40.0, 60.0, 7, {"GEMM": (3, 600.0), "other": (4, 300.0)}, [("k", 7, 900.0)]
     )
-    return step.Measured(variant, 32, milliseconds, 1.0, [milliseconds], 2.0, 5, line, {"fused": 3})
+    return Measured(variant, 32, milliseconds, 1.0, [milliseconds], 2.0, 5, line, {"fused": 3})
 
 
 def test_the_report_has_predictions_peers_and_failures() -> None:
-    result = step.Result(
+    result = Result(
         "cmd", "H200", {"torch": "2"}, "flux_12b", "joint,single", "step", "bf16", (256, 256),
         800.0, 4.0e12, {"32": {"flops": 22 * 10**12, "floor_bytes": 10**10}},
         [measured("eager", 60.0), measured("fused", 40.0), measured("diffusers", 50.0),
-         step.Measured("diffusers-compile", 32, error="illegal memory access")],
+         Measured("diffusers-compile", 32, error="illegal memory access")],
     )  # fmt: skip
     text = markdown(result)
     assert "27.5 ms of matrix products, 2.5 ms of memory traffic" in text
@@ -161,7 +162,7 @@ def test_the_report_has_predictions_peers_and_failures() -> None:
 def test_a_workers_row_survives_its_file() -> None:
     row = measured("fused", 40.0)
     found = json.loads(json.dumps(dataclasses.asdict(row)))
-    back = step.restore(found)
+    back = restore(found)
     assert dataclasses.asdict(back) == {
         **dataclasses.asdict(row),
         "timeline": dataclasses.asdict(back.timeline),

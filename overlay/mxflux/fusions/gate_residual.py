@@ -20,7 +20,6 @@ from mxflux.fusions.kernels.ln_modulate import (
 )
 from mxflux.fusions.launch import traceable
 from mxflux.fusions.ln_plans import (
-    BackwardPlan,
     ForwardPlan,
     accumulator,
     backward_plan,
@@ -32,6 +31,7 @@ from mxflux.fusions.ln_plans import (
 )
 from mxflux.fusions.plans import (
     COPY,
+    BackwardPlan,
     Plans,
     differentiable,
     dispatched,

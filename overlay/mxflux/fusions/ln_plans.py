@@ -15,7 +15,7 @@ from mxflux.fusions.kernels.ln_modulate import (
     ln_modulate_forward_kernel,
 )
 from mxflux.fusions.launch import Launch
-from mxflux.fusions.plans import Layout, contiguous, fitting_stages
+from mxflux.fusions.plans import BackwardPlan, Layout, contiguous, fitting_stages
 from mxflux.fusions.reduction import reduction
 
 if TYPE_CHECKING:
@@ -55,27 +55,6 @@ class ForwardPlan:
             return x.new_empty_strided(*self.layout), mean, torch.empty_like(mean)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
         return out, torch.empty_like(self.row_values), torch.empty_like(self.row_values)
-
-
-@dataclass(frozen=True)
-class BackwardPlan:
-    """Sizes of the input gradient and of the partials, the launch and the sum of the partials."""
-
-    shape: tuple[int, ...]
-    partial: tuple[int, ...]
-    acc: torch.dtype
-    launch: Launch
-    reduce: Launch
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Of the input gradient."""
-        return contiguous(*self.shape)
-
-    @cached_property
-    def partial_layout(self) -> Layout:
-        """Of the partials."""
-        return contiguous(*self.partial)
 
 
 def hidden_problem(name: str, x: Tensor) -> str | None:

@@ -12,7 +12,6 @@ from mxflux.fusions import checks, tables
 from mxflux.fusions.kernels.norm_rope import norm_rope_backward_kernel, norm_rope_forward_kernel
 from mxflux.fusions.launch import Launch, traceable
 from mxflux.fusions.norm_rope_plans import (
-    BackwardPlan,
     ForwardPlan,
     accumulator,
     configuration,
@@ -25,6 +24,7 @@ from mxflux.fusions.norm_rope_plans import (
 )
 from mxflux.fusions.plans import (
     COPY,
+    BackwardPlan,
     Plans,
     differentiable,
     dispatched,

@@ -135,24 +135,3 @@ class ForwardPlan:
     def rstd_layout(self) -> Layout:
         """Of rstd."""
         return contiguous(*self.rstd)
-
-
-@dataclass(frozen=True)
-class BackwardPlan:
-    """Sizes of the input gradient and of the partials, the launch and the sum of the partials."""
-
-    shape: tuple[int, ...]
-    partial: tuple[int, ...]
-    acc: torch.dtype
-    launch: Launch
-    reduce: Launch
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Of the input gradient."""
-        return contiguous(*self.shape)
-
-    @cached_property
-    def partial_layout(self) -> Layout:
-        """Of the partials."""
-        return contiguous(*self.partial)

@@ -18,7 +18,6 @@ from mxflux.fusions import checks, tables
 from mxflux.fusions.kernels.norm_rope import qkv_backward_kernel, qkv_forward_kernel
 from mxflux.fusions.launch import Launch
 from mxflux.fusions.norm_rope_plans import (
-    BackwardPlan,
     ForwardPlan,
     accumulator,
     configuration,
@@ -31,6 +30,7 @@ from mxflux.fusions.norm_rope_plans import (
 )
 from mxflux.fusions.plans import (
     COPY,
+    BackwardPlan,
     Plans,
     differentiable,
     dispatched,

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
+    from mxflux.fusions.launch import Launch
 
 Plan = TypeVar("Plan")
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
@@ -60,6 +64,27 @@ def contiguous(*sizes: int) -> Layout:
         strides.append(step)
         step *= size or 1
     return sizes, tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class BackwardPlan:
+    """Sizes of the input gradient and of the partials, the launch and the sum of the partials."""
+
+    shape: tuple[int, ...]
+    partial: tuple[int, ...]
+    acc: torch.dtype
+    launch: Launch
+    reduce: Launch
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of the input gradient."""
+        return contiguous(*self.shape)
+
+    @cached_property
+    def partial_layout(self) -> Layout:
+        """Of the partials."""
+        return contiguous(*self.partial)
 
 
 def signature(*tensors: torch.Tensor) -> tuple[Hashable, ...]:

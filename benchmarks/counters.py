@@ -164,7 +164,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"ncu ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         return 1
     profiled = [Profiled(**item) for item in json.loads(order.read_text(encoding="utf-8"))]
-    rows = list(zip(profiled, parse(done.stdout, profiled), strict=True))
+    try:
+        rows = list(zip(profiled, parse(done.stdout, profiled), strict=True))
+    except ValueError as error:
+        print(f"{error}\n{done.stdout[-2000:]}\nall of it: {arguments.out / 'ncu.txt'}")
+        return 1
     table = markdown(torch.cuda.get_device_name(), rows)
     (arguments.out / "counters.md").write_text(table, encoding="utf-8")
     print(table)

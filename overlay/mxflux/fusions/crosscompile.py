@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
     from mxflux.fusions.launch import Launch
 
-TARGETS = {
-    "gfx950": GPUTarget("hip", "gfx950", 64),
-    "sm_90": GPUTarget("cuda", 90, 32),
-}
 LDS_BYTES = 160 * 1024
 """LDS of a gfx950 compute unit."""
 
@@ -79,11 +75,18 @@ class _CompileOnly(DriverBase):
         raise RuntimeError("the compile-only driver cannot run kernels")
 
 
+def target(arch: str) -> GPUTarget:
+    """Triton's target of an architecture by our name: "gfx950", "sm_90"."""
+    if arch.startswith("sm_"):
+        return GPUTarget("cuda", int(arch.removeprefix("sm_")), 32)
+    return GPUTarget("hip", arch, 64)
+
+
 @contextlib.contextmanager
 def compile_for(arch: str) -> Iterator[None]:
     """Make `arch` the target of every Triton compilation inside the block."""
     active = driver._active
-    driver.set_active(_CompileOnly(TARGETS[arch]))
+    driver.set_active(_CompileOnly(target(arch)))
     try:
         yield
     finally:

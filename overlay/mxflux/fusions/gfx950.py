@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from mxflux.fusions import catalog, chain_catalog, crosscompile, mx_pack, tables
+from mxflux.fusions.launch import Launch
 
 ARCH = "gfx950"
 BANDWIDTH = 8.0e12
@@ -31,14 +32,6 @@ LARGE = (512, 1024)
 """A shape whose tensors all pass 2 GiB: their accesses must not be 32-bit buffer instructions."""
 
 RESULTS = Path("docs/results")
-LOOPS = {
-    "norm_rope_backward": "norm_rope_backward",
-    "qkv_backward": "qkv_backward",
-    "ln_modulate_backward": "ln_modulate_backward",
-    "gate_residual_backward": "ln_modulate_backward",
-}
-"""Op -> its kernel whose programs loop over rows."""
-
 COLUMNS = (
     "op", "kernel", "configuration", "S x B", "programs", "VGPR", "SGPR", "LDS", "spills",
     "occupancy", "load", "buffer", "MB", "us at 8 TB/s",
@@ -64,6 +57,7 @@ class Row:
     seq: int
     batch: int
     programs: int
+    loops: bool
     warps: int
     vgprs: int
     sgprs: int
@@ -135,6 +129,7 @@ def _row(op: str, seq: int, batch: int, call: catalog.Call) -> Row:
         seq=seq,
         batch=batch,
         programs=call.launch.grid[0],
+        loops=_loops(call.launch),
         warps=call.launch.options["num_warps"],
         vgprs=used.vgprs,
         sgprs=used.sgprs,
@@ -147,6 +142,13 @@ def _row(op: str, seq: int, batch: int, call: catalog.Call) -> Row:
         microseconds=round(call.bytes / BANDWIDTH * 1e6, 1),
         digest=used.digest,
     )
+
+
+def _loops(launch: Launch) -> bool:
+    """Whether a program walks over rows: it has a pipeline, and more than one step of it."""
+    names = [name for name in launch.kernel.arg_names if name not in launch.constexprs]
+    scalars = dict(zip(names[-len(launch.scalars) :], launch.scalars, strict=True))
+    return "STAGES" in launch.constexprs and scalars.get("iterations", 2) > 1
 
 
 def duplicates(rows: list[Row]) -> list[str]:
@@ -164,15 +166,15 @@ def duplicates(rows: list[Row]) -> list[str]:
 
 
 def waiting(rows: list[Row]) -> list[str]:
-    """Backward kernels with more programs than fit on the GPU at once: each walks its share of the
+    """Looping kernels with more programs than are resident at once: each walks its share of the
     rows, so those that have to wait start when the others end, on a GPU nearly empty.
     """
     found = []
     for row in rows:
         resident = UNITS * 4 * row.occupancy // row.warps
         least = row.batch if row.kernel.startswith("ln") else 1  # a program has one sample
-        if LOOPS.get(row.op) == row.kernel and row.programs > max(resident, least):
-            found.append(f"{row.key}: {row.programs} programs, {resident} of them fit")
+        if row.loops and row.programs > max(resident, least):
+            found.append(f"{row.key}: {row.programs} looping programs, {resident} are resident")
     return found
 
 

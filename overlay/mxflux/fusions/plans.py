@@ -22,8 +22,10 @@ LIMIT = 1024
 bound.
 """
 
-SHARED_BYTES = 96 << 10
-"""Shared memory that a pipeline may take: what every CUDA device since sm_80 gives a block."""
+SHARED_BYTES = 88 << 10
+"""Shared memory that a pipeline may take: of the 99 KiB that every CUDA device since sm_80 gives a
+block, less rows of the RoPE table and the scratch of reductions.
+"""
 
 _UNKNOWN = "unknown"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

@@ -59,7 +59,7 @@ class Device(crosscompile._CompileOnly):
 
 def pretend() -> None:
     """CPU tensors stand for device ones."""
-    crosscompile.driver.set_active(Device(crosscompile.TARGETS["gfx950"]))
+    crosscompile.driver.set_active(Device(crosscompile.target("gfx950")))
     checks.runnable = lambda *_: None
     tables.architecture = lambda *_: "gfx950"
 
@@ -286,7 +286,21 @@ def dependent_launches() -> None:
                 print(arch, op, *(ours[:3] if "griddepcontrol.wait" in ours else ["none"]))
 
 
+def shared_memory() -> None:
+    """Kilobytes of a block's shared memory on sm_90 where they could be too many."""
+    sizes = (("norm_rope_backward", 256), ("gate_residual_backward", 128))
+    with crosscompile.compile_for("sm_90"):
+        for op, catalog.HEAD_DIM in sizes:
+            config = tables.configuration("sm_90", op, *catalog.table_rows(op, 512, 32))
+            factory = catalog.Factory("sm_90", dtype=torch.float32, weight_dtype=torch.float32)
+            call = factory.calls(op, 512, 32, config)[0]
+            compiled = crosscompile.compile_launch(call.launch, call.pointers)
+            print(op, -(-compiled.metadata.shared // 1024))
+    catalog.HEAD_DIM = 128
+
+
 CASES = {
+    "shared": shared_memory,
     "dependent": dependent_launches,
     "keys": cache_keys,
     "graph": traced_graph,

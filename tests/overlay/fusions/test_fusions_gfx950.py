@@ -14,7 +14,7 @@ from mxflux.fusions import gfx950
 
 RESULTS = Path(__file__).resolve().parents[3] / "docs" / "results"
 ROW = gfx950.Row(
-    "op", "kernel", "BLOCK_M=16", 512, 32, 1280, 4, 90, 40, 0, 0, 5, 16, True, 1.0, 1.0, "aa"
+    "op", "kernel", "BLOCK_M=16", 512, 32, 1280, True, 4, 90, 40, 0, 0, 5, 16, True, 1.0, 1.0, "aa"
 )
 
 
@@ -75,8 +75,17 @@ def test_duplicate_binaries_are_found() -> None:
 
 
 def test_programs_that_wait_for_others_are_found() -> None:
-    looping = replace(ROW, op="qkv_backward", kernel="qkv_backward")
-    assert gfx950.waiting([looping, ROW]) == []  # 5 waves a SIMD: five programs of four a unit
-    assert gfx950.waiting([replace(looping, occupancy=4), replace(ROW, occupancy=4)]) == [
-        "qkv_backward qkv_backward BLOCK_M=16 512x32: 1280 programs, 1024 of them fit"
+    assert gfx950.waiting([ROW]) == []  # 5 waves a SIMD: five programs of four waves a unit
+    crowded = replace(ROW, occupancy=4)
+    assert gfx950.waiting([crowded, replace(crowded, loops=False)]) == [
+        "op kernel BLOCK_M=16 512x32: 1280 looping programs, 1024 are resident"
     ]
+
+
+def test_a_kernel_loops_when_its_programs_have_more_than_one_step() -> None:
+    looping = {"norm_rope_backward", "qkv_backward", "ln_modulate_backward"}
+    rows = json.loads((RESULTS / "gfx950-fusions.json").read_text(encoding="utf-8"))["rows"]
+    assert looping <= {row["kernel"] for row in rows.values() if row["loops"]}
+    forwards = [row for row in rows.values() if row["kernel"] == "ln_modulate_forward"]
+    assert {row["loops"] for row in forwards} == {True, False}
+    assert not any(row["loops"] for row in rows.values() if row["kernel"] == "qkv_forward")

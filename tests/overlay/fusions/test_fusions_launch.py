@@ -60,6 +60,13 @@ def test_a_sum_waits_before_its_first_load_where_launches_overlap(
     ]
 
 
+def test_deep_pipelines_fit_a_block_in_fp32(lines: dict[str, list[str]]) -> None:
+    """99 KiB on sm_86 and sm_120; the tables were tuned in bf16."""
+    used = dict(line.split() for line in lines["shared"])
+    assert len(used) == 2
+    assert all(32 < int(kilobytes) <= 99 for kilobytes in used.values()), used
+
+
 def test_a_traced_launch_neither_overlaps_nor_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inductor takes a kernel with inline assembly to write all of its arguments."""
     seen: list[dict[str, object]] = []

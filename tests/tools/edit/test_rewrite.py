@@ -55,12 +55,17 @@ def test_a_number_that_another_version_uses_is_not_given_again(
     assert "0005-Add-x.patch" in _states(project, tree)
 
 
+@pytest.mark.parametrize("rules", [None, "*.swp"])  # an older mxtree wrote none
 @pytest.mark.parametrize("command", ["new", "fold"])
 def test_bytecode_of_a_tree_that_ran_is_in_no_patch(
-    project: Project, tree: Path, command: str
+    project: Project, tree: Path, command: str, rules: str | None
 ) -> None:
     repository = tree / NAME
-    shutil.rmtree(repository / ".git" / "info")  # as an older mxtree built it
+    exclude = repository / ".git" / "info" / "exclude"
+    shutil.rmtree(exclude.parent)
+    if rules is not None:
+        exclude.parent.mkdir()
+        exclude.write_text(rules)
     (repository / "__pycache__").mkdir()
     (repository / "__pycache__" / "code.cpython-311.pyc").write_bytes(b"\0")
     with pytest.raises(FatalError, match="has no changes"):
@@ -72,6 +77,7 @@ def test_bytecode_of_a_tree_that_ran_is_in_no_patch(
         fold(tree, FIRST)
     assert b"pycache" not in git("ls-files", cwd=repository)
     assert b"new.py" in git("ls-files", cwd=repository)
+    assert exclude.read_text().startswith(rules or "")
 
 
 def test_new_without_a_change_is_refused(project: Project, tree: Path) -> None:

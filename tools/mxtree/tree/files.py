@@ -31,11 +31,10 @@ class FileEntry:
     sha256: str
 
 
-def ignore_rules() -> str:
+def ignore_rules() -> list[str]:
     """Return the same as rules of git: what `git status` and `git add` of a tree pass over."""
     rules = sorted(f"{name}/" for name in _IGNORED_FOLDERS if name != ".git")
-    rules += [f"*{suffix}" for suffix in _IGNORED_SUFFIXES]
-    return "\n".join(rules) + "\n"
+    return rules + [f"*{suffix}" for suffix in _IGNORED_SUFFIXES]
 
 
 def is_ignored(name: str) -> bool:

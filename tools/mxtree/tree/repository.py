@@ -30,14 +30,16 @@ def create(path: Path, objects_of: Path) -> None:
 
 
 def ignore_by_products(path: Path) -> None:
-    """Let git pass over bytecode and the like, unless the user has rules of his own.
+    """Let git pass over bytecode and the like, besides what the user's own rules say.
 
     A release's archive has no .gitignore: after the first test `git add --all` would take them.
     """
     exclude = path / ".git" / "info" / "exclude"
-    if not exclude.exists():
+    own = exclude.read_text(encoding="utf-8").splitlines() if exclude.exists() else []
+    missing = [rule for rule in ignore_rules() if rule not in own]
+    if missing:
         exclude.parent.mkdir(exist_ok=True)
-        exclude.write_text(ignore_rules(), encoding="utf-8")
+        exclude.write_text("\n".join([*own, *missing]) + "\n", encoding="utf-8")
 
 
 def add_objects(path: Path, objects_of: Path) -> None:

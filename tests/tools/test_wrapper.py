@@ -187,7 +187,7 @@ def stand_in(path: Path, *, new_enough: bool = True) -> Path:
     """Write a program that answers as a Python does, and says its name instead of bootstrapping."""
     path.parent.mkdir(parents=True, exist_ok=True)
     status = 0 if new_enough else 1
-    path.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit {status}\necho "$0"\nexit 7\n')
+    path.write_text(f'#!/bin/sh\n[ "$2" = -c ] && exit {status}\necho "$0"\nexit 7\n')
     path.chmod(0o755)
     return path
 
@@ -201,6 +201,18 @@ def nowhere(tmp_path: Path) -> dict[str, str]:
         (folder / name).symlink_to(str(shutil.which(name)))
     variables = ("PYENV_ROOT", "HOME", "XDG_DATA_HOME")
     return {"PATH": str(folder), "MXTREE_PYTHON": ""} | dict.fromkeys(variables, "/nonexistent")
+
+
+def test_looking_for_a_python_runs_nothing_of_the_working_directory(
+    checkout: Path, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("venv", "ensurepip", "logging", "subprocess"):
+        (here / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    result = run(checkout / "mxtree", cwd=here)
+    assert result.returncode == 0, result.stderr
+    assert not (tmp_path / "ran").exists()
 
 
 def test_no_python_at_all(checkout: Path, nowhere: dict[str, str]) -> None:

@@ -13,7 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from environment_trees import make_tree
 
-from mxtree.environment import requirements, venv
+from mxtree.environment import pythons, requirements, venv
+
+#: What the tool starts or asks for in an environment, beside the standard library.
+_WANTED = ("mxflux", "pip", "sitecustomize", "torch", "tox", "transformer_engine", "virtualenv")
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +36,33 @@ def bare_python(tmp_path: Path) -> Path:
     """Return the interpreter of a new environment that has nothing, not even pip."""
     folder = tmp_path / "bare environment"
     command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update", "--no-pip"]
-    subprocess.run([*command, "--no-setuptools", folder], check=True)
+    subprocess.run([*command, "--no-setuptools", folder], check=True, cwd=tmp_path)
     return folder / "bin" / "python"
+
+
+@pytest.fixture
+def python_3_10(tmp_path: Path) -> Path:
+    """Return the interpreter of a new environment that is too old for PYTHONSAFEPATH and -P."""
+    found = pythons.find_some(["3.10"])
+    if not found:
+        pytest.skip("there is no Python 3.10 on this machine")
+    folder = tmp_path / "environment of 3.10"
+    command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update", "--no-pip"]
+    subprocess.run(
+        [*command, "--no-setuptools", "-p", found["3.10"], folder], check=True, cwd=tmp_path
+    )
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work where every module is a stranger's; return the file in which each leaves its name."""
+    path, here = tmp_path / "trace", tmp_path / "a stranger's folder"
+    here.mkdir()
+    for name in (*sys.stdlib_module_names, *_WANTED):
+        (here / f"{name}.py").write_text(f"open({str(path)!r}, 'a').write(__name__ + ' ')\n")
+    monkeypatch.chdir(here)
+    return path
 
 
 @pytest.fixture
@@ -42,7 +70,7 @@ def pip_python(tmp_path: Path) -> Path:
     """Return the interpreter of a new environment that has pip alone."""
     folder = tmp_path / "environment with pip"
     command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update"]
-    subprocess.run([*command, folder], check=True)
+    subprocess.run([*command, folder], check=True, cwd=tmp_path)
     return folder / "bin" / "python"
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -220,6 +221,32 @@ def test_what_mxflux_says_of_mx_formats(
         (row,) = mx.rows(bare_python)
         assert row.status is Status.WRONG
         assert said in row.found
+
+
+@pytest.mark.parametrize("python_path", [None, os.pathsep])
+@pytest.mark.parametrize("environment", ["bare_python", "python_3_10"])
+def test_nothing_of_the_working_directory_runs(
+    environment: str,
+    python_path: str | None,
+    trace: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor when an empty part of PYTHONPATH means it."""
+    python = request.getfixturevalue(environment)
+    site = training.inspect(python).purelib
+    (site / "torch.py").write_text(TORCH_OF_AN_IMAGE)
+    (site / "mxflux" / "mx").mkdir(parents=True)
+    (site / "mxflux" / "mx" / "doctor.py").write_text(MX_DOCTOR)
+    if python_path is not None:
+        monkeypatch.setenv("PYTHONPATH", python_path)
+    monkeypatch.setenv("MXTREE_OFFLINE", "1")
+    monkeypatch.setenv("MXTREE_CACHE", str(tmp_path / "cache"))
+    rows = by_name(screen.examine(python))
+    assert rows["MX packer triton"].found == "e2m1, e2m3"
+    assert rows["torch"].status is Status.OK
+    assert not trace.exists(), trace.read_text()
 
 
 def test_whose_distributions_they_are(tree: Path, bare_python: Path) -> None:

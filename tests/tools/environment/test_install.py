@@ -78,6 +78,17 @@ def test_pip_knows_it_as_editable_and_can_remove_it(tree: Path, pip_python: Path
     assert inspect(pip_python, MODULES).modules == dict.fromkeys(MODULES)
 
 
+@pytest.mark.parametrize("environment", ["pip_python", "bare_python", "python_3_10"])
+def test_nothing_of_the_working_directory_runs(
+    tree: Path, environment: str, trace: Path, request: pytest.FixtureRequest
+) -> None:
+    """Whether pip is the environment's or the tool's, and in TransformerEngine's own check."""
+    python = request.getfixturevalue(environment)
+    put(python, "transformer-engine-cu13", "2.18.0")
+    install(into(tree, python, public_version=True))
+    assert not trace.exists(), trace.read_text()
+
+
 def test_another_tree_takes_the_place_of_the_first(
     tree: Path, bare_python: Path, tmp_path: Path
 ) -> None:

@@ -39,6 +39,16 @@ def test_the_first_of_two_equal_distributions_counts(
     assert inspect(Path(sys.executable)).distributions["pytest"].version == "0.0.1"
 
 
+def test_the_whole_python_path_counts_under_safe_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "found_here.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    found = inspect(Path(sys.executable), ["found_here"])
+    assert found.modules["found_here"] == str(tmp_path / "found_here.py")
+
+
 @pytest.mark.parametrize("path", ["/nonexistent/python", "/usr"])
 def test_no_program(path: str) -> None:
     with pytest.raises(FatalError, match=f"{path} is not a program") as caught:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from mxtree.environment import modules, pythons
+from mxtree.environment import modules
 from mxtree.environment.install import InstallRequest, install
 from mxtree.environment.packages import Policy
 from mxtree.errors import ExitCode, FatalError
@@ -81,28 +81,15 @@ def test_a_module_runs_with_its_arguments_and_status(
 
 
 def test_python_3_10_runs_nothing_of_the_working_directory(
-    tree: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tree: Path, python_3_10: Path, trace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It knows no PYTHONSAFEPATH."""
-    found = pythons.find_some(["3.10"])
-    if not found:
-        pytest.skip("there is no Python 3.10 on this machine")
-    command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update", "--no-pip"]
-    environment = tmp_path / "environment"
-    subprocess.run([*command, "--no-setuptools", "-p", found["3.10"], environment], check=True)
-    python = environment / "bin" / "python"
-    install(InstallRequest(tree, python=python, dependencies=Policy.IGNORE))
-    (environment / "lib" / "python3.10" / "site-packages" / "a_module.py").write_text(MODULE)
-    here = tmp_path / "here"
-    here.mkdir()
-    for name in ("a_module", "json", "platform", "runpy", "mxflux"):
-        (here / f"{name}.py").write_text("raise SystemExit('the copy here ran')")
-    monkeypatch.chdir(here)
-    status = modules.run_module(python, "a_module", ["a"], environment={"ADDED": "yes"})
+    install(InstallRequest(tree, python=python_3_10, dependencies=Policy.IGNORE))
+    site = python_3_10.parents[1] / "lib" / "python3.10" / "site-packages"
+    (site / "a_module.py").write_text(MODULE)
+    shutil.copy("json.py", "a_module.py")
+    status = modules.run_module(python_3_10, "a_module", ["a"], environment={"ADDED": "yes"})
     assert (status, capfd.readouterr().out) == (7, "False yes ['a']\n")
+    assert not trace.exists(), trace.read_text()
 
 
 def test_no_module_runs_without_a_tree(bare_python: Path) -> None:

@@ -66,6 +66,14 @@ def test_every_environment_is_counted(project: Path) -> None:
     assert toxrun.exit_code(run.status, ran=True) == ExitCode.CHECK_FAILED
 
 
+def test_no_module_of_the_checkout_is_taken_for_one_of_tox(project: Path) -> None:
+    for name in ("tox", "runpy", "argparse"):
+        (project / f"{name}.py").write_text("raise SystemExit('the copy here ran')")
+    run = toxrun.run_tox(project, ["-q", "-e", "broken"], quiet_stdout=True)
+    (found,) = results.read(run.results, run.reports)
+    assert (found.name, found.success) == ("broken", False)
+
+
 def test_arguments_reach_tox_and_pytest(project: Path) -> None:
     arguments = ["-q", "-e", "good", "--workdir", "elsewhere", "--", "-k", "two"]
     run = toxrun.run_tox(project, arguments, quiet_stdout=True)
@@ -94,6 +102,7 @@ def test_environments_at_once(project: Path) -> None:
         (["--label", "release", "-r"], ["run-parallel", "--parallel", "3", "-m", "release", "-r"]),
         (["-e", "a,b"], ["run-parallel", "--parallel", "3", "-e", "a,b"]),
         (["-e", "a", "--", "-k", "x"], ["run", "-e", "a", "--", "-k", "x"]),
+        (["-ea"], ["run", "-ea"]),
         (["-p", "1"], ["run-parallel", "-p", "1"]),
         (["run", "-m", "release"], ["run", "-m", "release"]),
     ],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,15 @@ def test_one_that_is_whole_is_kept_until_the_requirements_change(
     no_requirements.write_text("# nothing, said differently\n")
     prepare(folder)
     assert not (folder / "leftover").exists()
+
+
+@pytest.mark.usefixtures("no_requirements")
+def test_nothing_of_the_working_directory_runs(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)
+    prepare(tmp_path / "env")
+    assert not trace.exists(), trace.read_text()
 
 
 @pytest.mark.usefixtures("no_requirements")

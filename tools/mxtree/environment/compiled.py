@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mxtree.environment import start
 from mxtree.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ _PREFIX = "transformer-engine-"
 _COMPARED = ("transformer-engine-cu12", "transformer-engine-cu13")
 
 # Loads the file alone: importing the package would load the C++ library before the question.
-_CHECK = """
-import importlib.util, sys
+_CHECK = f"""{start.NOT_HERE}
+import importlib.util
 spec = importlib.util.spec_from_file_location("checked", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
@@ -55,7 +55,7 @@ def check_versions(target: Interpreter) -> None:
     if location is None or not any(name in target.distributions for name in _COMPARED):
         return
     file = Path(location).parent / "common" / "__init__.py"
-    env = {**os.environ, "NVTE_PROJECT_BUILDING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**start.environment(), "NVTE_PROJECT_BUILDING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     env.pop("NVTE_RELEASE_BUILD", None)
     process = subprocess.run(
         [target.python, "-c", _CHECK, file], env=env, capture_output=True, text=True, check=False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
+from mxtree.environment import start
 from mxtree.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class Interpreter:
 def inspect(python: Path, modules: Sequence[str] = ()) -> Interpreter:
     """Return what ``python`` has installed and where it would import ``modules`` from.
 
-    The user's PYTHONPATH counts, as it will when training starts. Raises `FatalError` when
-    ``python`` does not run or is too old.
+    The folders of the user's PYTHONPATH count, the working directory does not. Raises
+    `FatalError` when ``python`` does not run or is too old.
     """
     facts = _run_probe(python, modules)
     version = tuple(facts["version"])
@@ -90,7 +91,7 @@ def _run_probe(python: Path, modules: Sequence[str]) -> Any:
                 hint="name the interpreter itself: --python /path/to/environment/bin/python",
             )
         python = Path(found)
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**start.environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.run(
         [python, _PROBE, *modules], env=env, capture_output=True, text=True, check=False
     )

@@ -8,13 +8,12 @@ The tool's own environment has no torch: commands that need it (`run`, `ckpt`, `
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxtree.environment import venv
+from mxtree.environment import start, venv
 from mxtree.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ RECORDED = (
     "wandb",
 )
 
-#: Python 3.10 knows no PYTHONSAFEPATH, and would look for modules in the working directory first.
-_NOT_HERE = "import sys; sys.path[:] = filter(None, sys.path)"
-_RUN = f"{_NOT_HERE}; import runpy; runpy.run_module(sys.argv.pop(1), None, '__main__', True)"
 _PROBE = """
 import importlib.metadata as metadata, json, platform, sys
 def version(name):
@@ -89,7 +85,7 @@ def run_module(
     Raises `FatalError` when mxflux is not installed there.
     """
     installed_tree(python)
-    command = [str(python), "-c", _RUN, module, *arguments]
+    command = start.module_command(python, module, arguments)
     return subprocess.run(command, env={**_inherited(), **environment}, check=False).returncode
 
 
@@ -104,7 +100,7 @@ def installed_tree(python: Path) -> str:
 def installed(python: Path) -> Installed:
     """Return what is installed in the environment of ``python``; raises as `installed_tree`."""
     probe = subprocess.run(
-        [str(python), "-c", _NOT_HERE + _PROBE, *RECORDED],
+        [str(python), "-c", start.NOT_HERE + _PROBE, *RECORDED],
         env=_inherited(),
         capture_output=True,
         text=True,
@@ -122,5 +118,4 @@ def installed(python: Path) -> Installed:
 
 
 def _inherited() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {**kept, "PYTHONSAFEPATH": "1"}
+    return start.environment(start.without_python_path())

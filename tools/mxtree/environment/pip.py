@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mxtree.cache import is_offline
+from mxtree.environment import start
 from mxtree.errors import ExitCode, FatalError
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ def _run(
     target: Interpreter, arguments: Sequence[str], env: Mapping[str, str], *, show: bool
 ) -> tuple[int, str]:
     """Run the environment's own pip, or ours on it; ``show`` passes the output on to stderr."""
-    pip = [str(target.python), "-m", "pip"]
+    pip = start.module_command(target.python, "pip")
     if "pip" not in target.distributions:
-        pip = [sys.executable, "-m", "pip", "--python", str(target.python)]
+        pip = [sys.executable, "-P", "-m", "pip", "--python", str(target.python)]
     # What PYTHONPATH adds is not the environment's: pip must neither count nor remove it.
-    env = {key: value for key, value in env.items() if key != "PYTHONPATH"}
+    env = start.without_python_path(env)
     process = subprocess.run(
         [*pip, "--disable-pip-version-check", "--no-input", *arguments],
         env=env,

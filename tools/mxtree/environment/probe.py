@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import sys
 
-del sys.path[0]  # this folder; what remains is what a program in this environment sees
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]  # this folder; what remains is what a program in this environment sees
 
-import importlib.metadata  # noqa: E402
-import importlib.util  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import sysconfig  # noqa: E402
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sysconfig
 
 
 def locate(name: str) -> str | None:

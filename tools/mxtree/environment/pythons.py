@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from python_discovery import PythonInfo, get_interpreter
 
+from mxtree.environment import start
 from mxtree.errors import FatalError
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def pyenv_root(env: Mapping[str, str] = os.environ) -> Path:
 
 def _find(version: str, env: Mapping[str, str]) -> Path | None:
     named = named_python(env)
+    env = start.without_python_path(env)  # it may name the folder where we are
     found = get_interpreter(f"cpython{version}", [named] if named else [], env=env)
     if found is None:
         found = next(_from_folders(version, env), None)

@@ -59,7 +59,7 @@ def run_tox(root: Path, arguments: Sequence[str], *, quiet_stdout: bool = False)
     run = ToxRun(0, work / "results.json", work / "reports")
     shutil.rmtree(run.reports, ignore_errors=True)
     run.results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tox", *_with_results(list(arguments), run.results)]
+    command = [sys.executable, "-P", "-m", "tox", *_with_results(list(arguments), run.results)]
     env = _environment(arguments)
     stdout = sys.stderr if quiet_stdout else None
     with subprocess.Popen(command, cwd=root, env=env, stdout=stdout) as process:
@@ -121,7 +121,8 @@ def _with_results(arguments: list[str], results: Path) -> list[str]:
 
 def _selects_several(own: Sequence[str]) -> bool:
     """Whether more than one environment may be asked for: all but one name after -e."""
-    named = [after for word, after in itertools.pairwise(own) if word in ("-e", "--env")]
+    named = [after for word, after in itertools.pairwise(own) if word == "-e"]
+    named += [word[2:] for word in own if re.match(r"-e.", word)]
     return len(named) != 1 or "," in named[0] or "{" in named[0] or named[0] == "ALL"
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from mxtree.environment import bootstrap, requirements
+from mxtree.environment import bootstrap, requirements, start
 from mxtree.environment.interpreter import inspect
 from mxtree.environment.pip import install_packages
 from mxtree.environment.pythons import DEFAULT_VERSION, find_python
@@ -64,9 +64,13 @@ def _refuse_foreign(folder: Path) -> None:
 def _make(folder: Path, base: Path) -> None:
     print(f"mxtree: making {folder} with {base}", file=sys.stderr)
     bootstrap.empty(folder)
-    command = [sys.executable, "-m", "virtualenv", "--quiet", "--no-periodic-update"]
+    command = [sys.executable, "-P", "-m", "virtualenv", "--quiet", "--no-periodic-update"]
     process = subprocess.run(
-        [*command, "--python", str(base), str(folder)], capture_output=True, text=True, check=False
+        [*command, "--python", str(base), str(folder)],
+        env=start.without_python_path(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if process.returncode:
         raise FatalError(

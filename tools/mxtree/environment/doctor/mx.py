@@ -7,6 +7,7 @@ import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from mxtree.environment import start
 from mxtree.environment.doctor.row import Row, missing, ok, wrong
 
 if TYPE_CHECKING:
@@ -18,10 +19,15 @@ _TIMEOUT_S = 120
 
 def rows(python: Path) -> list[Row]:
     """Return a row for each packer and backend; one row when mxflux there cannot say."""
-    command = [str(python), "-m", "mxflux.mx.doctor", "--json"]
+    command = start.module_command(python, "mxflux.mx.doctor", ["--json"])
     try:
         process = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+            command,
+            env=start.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
         )
         found = json.loads(process.stdout)
         return [

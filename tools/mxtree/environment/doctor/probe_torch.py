@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import sys
 
-del sys.path[0]  # this folder; what remains is what a program in this environment sees
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]  # this folder; what remains is what a program in this environment sees
 
-import json  # noqa: E402
+import json
 
 
 def main() -> None:

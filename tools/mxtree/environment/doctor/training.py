@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mxtree.environment import compiled, foreign, requirements, venv
+from mxtree.environment import compiled, foreign, requirements, start, venv
 from mxtree.environment.doctor import gpu, mx
 from mxtree.environment.doctor.row import Row, missing, ok, wrong
 from mxtree.environment.interpreter import Interpreter, inspect
@@ -63,7 +63,8 @@ def architectures(python: Path) -> list[str]:
 
 
 def _ask_torch(python: Path) -> Any:
-    process = subprocess.run([python, _PROBE], capture_output=True, text=True, check=False)
+    env = start.environment()
+    process = subprocess.run([python, _PROBE], env=env, capture_output=True, text=True, check=False)
     try:
         return json.loads(process.stdout)
     except ValueError:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .errors import CheckpointError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from .parts import Resumable
 
@@ -50,26 +52,63 @@ def reapply_group_values(optimizer: Any, wanted: Groups, *, scheduled: bool) -> 
     return list(notes)
 
 
-def adopt_ranges(optimizer: Any, state: dict[str, Any]) -> list[str]:
+def adopt_ranges(optimizer: Any, state: dict[Any, Any] | list[Any]) -> list[str]:
     """Let a saved state load under other learning rates; returns a note for each difference.
 
     Megatron 0.19 looks a group up by its `_RANGES` too, so a run with another one would not find
-    its groups. The saved groups in ``state`` get this run's, where no two groups differ in them
-    alone; those that do are left to Megatron, which loads equal ones and refuses others.
+    its groups. The saved groups in ``state`` get this run's, where no two groups of an optimizer
+    differ in them alone; those that do are left to Megatron, which loads equal ones and refuses
+    others.
+    Raises CheckpointError when ``state`` is that of more or fewer optimizers.
     """
-    ours = _by_structure(optimizer.param_groups)
     notes: dict[str, None] = {}
-    for structure, saved in _by_structure(_saved_groups(state)).items():
+    for inner, saved in _with_states(optimizer, state):
+        notes |= dict.fromkeys(_adopt(inner.param_groups, _saved_groups(saved)))
+    return list(notes)
+
+
+def _with_states(optimizer: Any, state: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Each optimizer that is no chain, with its state.
+
+    As Megatron's ChainedOptimizer saves them: a chain of one as that one, others by position.
+    """
+    chained = getattr(optimizer, "chained_optimizers", None)
+    if chained is not None and len(chained) < 2:
+        for inner in chained:  # none: this rank has nothing to train
+            yield from _with_states(inner, state)
+        return
+    own, states = chained or [optimizer], _states(state)
+    if len(states) != len(own):
+        raise CheckpointError(
+            f"the checkpoint has the state of {len(states)} optimizer(s), this run has {len(own)}: "
+            "resume with the optimizer it was saved with, or start from the weights with model_only"
+        )
+    if chained is None:
+        yield optimizer, state
+        return
+    for inner, saved in zip(own, states, strict=True):
+        yield from _with_states(inner, saved)
+
+
+def _states(state: Any) -> list[Any]:
+    if isinstance(state, list):
+        return state
+    positions = sorted(key for key in state if isinstance(key, int))
+    return [state[key] for key in positions] or [state]
+
+
+def _adopt(own_groups: Groups, saved_groups: Groups) -> Iterator[str]:
+    ours = _by_structure(own_groups)
+    for structure, saved in _by_structure(saved_groups).items():
         own = ours.get(structure, [])
         if len(saved) != 1 or len(own) != 1:
             continue
         for key in _RANGES:
             value, old = own[0].get(key), saved[0].pop(key, None)
             if value != old:
-                notes[f"optimizer {key}: {value!r} of this run, not {old!r} as saved"] = None
+                yield f"optimizer {key}: {value!r} of this run, not {old!r} as saved"
             if key in own[0]:
                 saved[0][key] = value
-    return list(notes)
 
 
 def _saved_groups(state: dict[str, Any]) -> Groups:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from mxflux.training.chained import single_optimizers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,7 +27,7 @@ _STATES = ("param", "exp_avg", "exp_avg_sq")
 def padded_buckets(optimizer: Any) -> Iterator[None]:
     """While open, the distributed optimizers inside ``optimizer`` gather with the padding."""
     with contextlib.ExitStack() as stack:
-        for inner in getattr(optimizer, "chained_optimizers", [optimizer]):
+        for inner in single_optimizers(optimizer):
             if hasattr(inner, "get_parameter_state_dp_zero") and hasattr(inner, "gbuf_ranges"):
                 stack.enter_context(_padded(inner))
         yield

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .chained import single_optimizers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -76,13 +78,13 @@ def _step_is_no_shard(optimizer: Any) -> Iterator[None]:
 
 
 def _distributed_torch_adams(optimizer: MegatronOptimizer) -> Iterator[Any]:
-    for inner in getattr(optimizer, "chained_optimizers", [optimizer]):
+    for inner in single_optimizers(optimizer):
         torch_adam = isinstance(inner.optimizer, torch.optim.Adam | torch.optim.AdamW)
         if torch_adam and hasattr(inner, "model_param_group_index_map"):
             yield inner
 
 
 def _torch_adams(optimizer: MegatronOptimizer) -> Iterator[torch.optim.Optimizer]:
-    for inner in getattr(optimizer, "chained_optimizers", [optimizer]):
+    for inner in single_optimizers(optimizer):
         if isinstance(inner.optimizer, torch.optim.Adam | torch.optim.AdamW):
             yield inner.optimizer

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .chained import single_optimizers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -89,8 +91,8 @@ class _OptimizerState:
 
 
 def _inner_optimizers(optimizer: Any) -> Iterator[torch.optim.Optimizer]:
-    for chained in getattr(optimizer, "chained_optimizers", [optimizer]):
-        yield chained.optimizer
+    for inner in single_optimizers(optimizer):
+        yield inner.optimizer
 
 
 def _model_tensors(built: Built) -> Iterator[torch.Tensor]:

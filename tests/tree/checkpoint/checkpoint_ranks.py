@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from checkpoint_run import Batches, Run, draws, start
+from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig
+from megatron.core.optimizer.optimizer import FP32Optimizer
 
 from mxflux.checkpoint.distributed import begin_save
 from mxflux.checkpoint.errors import CheckpointError
+from mxflux.checkpoint.hyperparameters import adopt_ranges
 from mxflux.checkpoint.together import gather
 from mxflux.checkpoint.training import AsyncSaves
 from mxflux.checkpoint.training_state import rank_objects, training_state, versions
@@ -107,9 +110,51 @@ def _start_from_weights(path: str, **options: Any) -> dict[str, Any]:
     return {"restored": loaded.restored, "position": run.loader.position, **run.weights()}
 
 
-def _other_constants(path: str) -> dict[str, Any]:
+def resume_chained(root: str) -> dict[str, Any]:
+    """The same with two chained optimizers, and what is refused to one."""
+    start()
+    run = Run(chained=True)
+    out: dict[str, Any] = {"optimizers": len(run.optimizer.chained_optimizers)}
+    run.train(3)
+    for kind in FORMATS:
+        run.save(f"{root}/{kind}", optimizer_format=kind)
+    out["continued"] = run.train(3)
+    for kind in FORMATS:
+        path = f"{root}/{kind}"
+        out[kind] = resumed(path, 3, chained=True)
+        out[kind]["other constants"] = _other_constants(path, chained=True)
+    out["unchained"] = _error(lambda: Run().load(f"{root}/fully_reshardable"))
+    return {**out, "nested": _nested_chains()}
+
+
+def _nested_chains() -> dict[str, Any]:
+    """What adopting makes of the states of chains in chains, and what it refuses."""
+    saved, run = _nested(2e-3, 1).state_dict(), _nested(1e-3, 1)
+    out: dict[str, Any] = {"notes": adopt_ranges(run, saved)}
+    run.load_state_dict(saved)  # Megatron 0.19 raises where a range is another
+    deep = _nested(2e-3, 2).state_dict()
+    adopt_ranges(_nested(1e-3, 2), deep)
+    groups = [*run.param_groups, *(state["param_groups"][0] for state in [*deep[0], deep[1]])]
+    out["max_lr"] = [group["max_lr"] for group in groups]
+    out["too few"] = _error(lambda: adopt_ranges(run, saved[:1]))
+    return out
+
+
+def _nested(max_lr: float, inner: int) -> ChainedOptimizer:
+    """A chain of a chain of ``inner`` optimizers, and one more."""
+    config = OptimizerConfig(optimizer="adam", lr=max_lr)
+    marks = {"wd_mult": 1.0, "lr_mult": 1.0, "is_expert_parallel": False, "is_decoupled_lr": False}
+
+    def single() -> FP32Optimizer:
+        group = {"params": [torch.nn.Parameter(torch.ones(2))], "max_lr": max_lr, **marks}
+        return FP32Optimizer(torch.optim.Adam([group]), config, lambda *_: None)
+
+    return ChainedOptimizer([ChainedOptimizer([single() for _ in range(inner)]), single()])
+
+
+def _other_constants(path: str, *, chained: bool = False) -> dict[str, Any]:
     """Resume with another learning rate and beta; what is in effect, before and after a step."""
-    run = Run(max_lr=1e-3, adam_beta2=0.9)
+    run = Run(max_lr=1e-3, adam_beta2=0.9, chained=chained)
     notes = run.load(path).notes
     fresh = Run(max_lr=1e-3)
     fresh.scheduler.step(increment=3)

@@ -94,13 +94,17 @@ class Run:
         bucket_size: int = 20_000,
         max_lr: float = 2e-3,
         adam_beta2: float = 0.999,
+        chained: bool = False,
     ) -> None:
+        """``chained``: Megatron gives some parameters, as if of experts, a second optimizer."""
         torch.manual_seed(3)
         self.config = tiny.config(
             timestep_sampling_strategy="direct_uniform",
             tensor_model_parallel_size=tensor_parallel,
         )
         self.model = FluxModel(self.config)
+        for name, parameter in self.model.named_parameters():
+            parameter.allreduce = not (chained and ".layers.3." in name)
         ddp = DistributedDataParallelConfig(
             use_distributed_optimizer=True, overlap_grad_reduce=True, bucket_size=bucket_size
         )

@@ -133,6 +133,22 @@ def test_constants_of_the_run_are_in_effect_and_differences_are_noted(one: dict[
     assert "optimizer betas: (0.9, 0.9) of this run, not (0.9, 0.999) as saved" in notes
 
 
+def test_chained_optimizers_resume_with_another_learning_rate(tmp_path: Path) -> None:
+    (found,) = ranks.run("checkpoint_ranks:resume_chained", 1, timeout=300, root=str(tmp_path))
+    assert found["optimizers"] == 2
+    for kind in FORMATS:
+        assert found[kind]["losses"] == found["continued"]
+        other = found[kind]["other constants"]
+        for in_effect, expected in (other["lr"], other["next"]):
+            assert in_effect == expected
+        assert "optimizer max_lr: 0.001 of this run, not 0.002 as saved" in other["notes"]
+    assert "state of 2 optimizer(s), this run has 1" in found["unchained"]
+    nested = found["nested"]
+    assert nested["notes"] == ["optimizer max_lr: 0.001 of this run, not 0.002 as saved"]
+    assert nested["max_lr"] == [1e-3] * 5
+    assert "state of 1 optimizer(s), this run has 2" in nested["too few"]
+
+
 def test_other_refusals_say_why(two: list[dict[str, Any]], two_again: list[dict[str, Any]]) -> None:
     for result in two:
         assert "iter_0000003 exists" in result["again"]

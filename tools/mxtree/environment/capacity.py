@@ -64,7 +64,7 @@ def _free(group: Path) -> float:
         most, used = _text(group / limit).strip(), _text(group / use).strip()
         if most.isdecimal() and used.isdecimal():
             rows = (line.split() for line in _text(group / statistics).splitlines())
-            cache = next((int(row[1]) for row in rows if row[0] == droppable), 0)
+            cache = next((int(row[1]) for row in rows if row[:1] == [droppable]), 0)
             return max(0, int(most) - int(used) + cache)
     return math.inf
 

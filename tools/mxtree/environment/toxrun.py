@@ -29,7 +29,7 @@ _OTHER = frozenset(
     {"config", "c", "depends", "de", "devenv", "d", "exec", "e", "legacy", "le", "list", "l"}
     | {"man", "quickstart", "q", "schema"}
 )
-_SELECTING = ("-e", "--env", "-m", "--label", "-f")
+_SELECTING = ("-e", "-m", "--label", "-f")
 
 # What a tox around this one says of itself; and PYTHONPATH, which would hide what is installed.
 _NOT_PASSED_ON = frozenset({"TOX_ENV_DIR", "TOX_ENV_NAME", "TOX_WORK_DIR", "PYTHONPATH"})
